@@ -69,6 +69,7 @@ class FleetAnswer:
         half_width: How far a probability may be off to either side.
         embodied_kgco2e_per_month: Carbon of making the hardware, spread over its life by the time
             used: least and most, each instance counted as a server.
+        log_sigma: Largest spread of ln(true / predicted) of the times that its cost rests on.
     """
 
     offers: tuple[OfferCount, ...]
@@ -82,6 +83,7 @@ class FleetAnswer:
     deadline_probability: float | None = None
     half_width: float = 0.0
     embodied_kgco2e_per_month: tuple[float, float] = (0.0, 0.0)
+    log_sigma: float = 0.0
 
     @property
     def instance_count(self) -> int:
@@ -116,6 +118,7 @@ class FleetAnswer:
             "deadline_probability": self.deadline_probability,
             "probability_half_width": self.half_width,
             "headroom_fraction": self.headroom_fraction,
+            "log_sigma": self.log_sigma,
         }
 
 

@@ -42,6 +42,7 @@ def fleet_answer(maker: WayMaker, ways: Sequence[Way], *, is_sure: bool = False)
         deadline_probability=None if jobs is None else jobs.middle,
         half_width=max((odds.half_width for odds in known), default=0.0),
         embodied_kgco2e_per_month=_embodied(maker, ways),
+        log_sigma=max(maker.sigma_of(maker.offers[way.instances[0][0]].device) for way in ways),
     )
 
 

@@ -62,7 +62,8 @@ class TokenAnswer:
     @cached_property
     def _sigmas(self) -> tuple[float, float]:
         """Spreads of further tokens and of prompts."""
-        served, steps = ServedRun(self.first.plan.run), self.first.plan.steps
+        plan = self.first.plan
+        served, steps = ServedRun(plan.run, engine_name=plan.engine_name), plan.steps
         return served.common_log_sigma(steps), served.prompt_log_sigma(steps)
 
     @property

@@ -10,6 +10,7 @@ spreads do not depend on what is measured.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, combinations
 
 import numpy as np
 
@@ -101,17 +102,18 @@ class Alternatives:
         expected = np.exp(self.mean + moves + np.maximum(left, 0.0) / 2)
         return float(expected.mean(axis=0).min() - expected.min(axis=1).mean())
 
-    def next_runs(self, count: int) -> list[tuple[int, float]]:
-        """The runs to make, the most telling first, and what all up to each save.
+    def best_runs(self, count: int, price: FloatArray) -> tuple[int, ...]:
+        """The runs whose saving exceeds their price by the most; none where no runs are worth it.
+
+        Two runs may be worth much where each alone is worth nothing: an error that both share says
+        nothing of their difference. So all sets of runs are tried: n is to be small.
 
         Args:
-            count: Runs, >= 1; no alternative is proposed twice.
+            count: Most runs.
+            price: Price of a run of each alternative, shape (n,), in the unit of the costs.
         """
-        chosen: list[tuple[int, float]] = []
-        for _ in range(min(count, len(self.mean))):
-            known = [place for place, _ in chosen]
-            open_ = [place for place in range(len(self.mean)) if place not in known]
-            savings = [self.saving([*known, place]) for place in open_]
-            best = int(np.argmax(savings))
-            chosen.append((open_[best], savings[best]))
-        return chosen
+        places = range(len(self.mean))
+        sets = chain.from_iterable(combinations(places, k + 1) for k in range(count))
+        gains = {runs: self.saving(runs) - float(price[list(runs)].sum()) for runs in sets}
+        best = max(gains, key=lambda runs: gains[runs])
+        return best if gains[best] > 0 else ()

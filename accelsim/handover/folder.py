@@ -87,6 +87,16 @@ def repository(workload: Workload) -> str | None:
     return next((one[1] for one in found if one is not None), None)
 
 
+def line_of(asked: Assignment) -> str:
+    """The line that starts an assignment's program; empty where no list has it.
+
+    Args:
+        asked: The assignment.
+    """
+    line = _written(asked).line
+    return "" if line is None else str(line)
+
+
 def _written(asked: Assignment) -> _Written:
     workload = workload_catalog.workload(asked.workload)
     named = repository(workload)

@@ -26,10 +26,17 @@ def test_errors_that_are_shared_need_no_run():
 
 def test_more_runs_save_more_and_never_more_than_to_know_all():
     known = Alternatives.of(np.array([100.0, 102.0, 105.0]), np.full(3, 0.2), ["a", "b", "c"])
-    savings = [saved for _, saved in known.next_runs(3)]
+    savings = [known.saving(range(count)) for count in (1, 2, 3)]
     assert savings == sorted(savings)
     assert savings[-1] <= known.regret * 1.02
-    assert len({place for place, _ in known.next_runs(3)}) == 3
+
+
+def test_runs_are_proposed_together_and_only_where_they_are_worth_their_price():
+    known = pair((100.0, 110.0), sigma=0.5)
+    assert 3 * known.saving([0]) < known.saving([0, 1])
+    assert known.best_runs(2, np.array([0.3, 0.3])) == (0, 1)
+    assert known.best_runs(2, np.array([50.0, 50.0])) == ()
+    assert pair((100.0, 1000.0)).best_runs(2, np.array([0.01, 0.01])) == ()
 
 
 def test_a_measured_cost_is_the_cost_and_moves_those_that_share_its_error():

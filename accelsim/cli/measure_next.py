@@ -1,0 +1,28 @@
+"""``accelsim measure next``: which runs would settle a plan's choice, and when to stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accelsim.cli.progress import progress_bar
+from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.option import argument, option
+
+
+@with_output
+def measure_next(
+    output: ResultWriter,
+    scenario: Path = argument("Scenario (YAML or JSON), as plan takes it.", "FILE"),
+    learned: Path | None = option("Profile of your runs, from accelsim learn.", None, "FILE"),
+    runs: int = option("Most runs.", 3),
+    months: float = option("Months that the fleet is rented.", 1.0),
+) -> None:
+    """Say which runs to measure before a plan's fleet is rented, with their price; or to stop."""
+    from accelsim.handover.next_runs import measure_next as asked
+    from accelsim.report.next_runs import next_runs_view
+
+    with progress_bar("planning", quiet=output.quiet) as report:
+        result = asked(scenario, learned=learned, runs=runs, months=months, report=report)
+    rows = result.figures()["runs"]
+    columns = ("device", "device_count", "configuration", "run_s", "cost_usd", "line", "benchmark")
+    output.emit(result.to_dict(), lambda: next_runs_view(result), rows=rows, columns=columns)

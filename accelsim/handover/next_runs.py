@@ -1,0 +1,261 @@
+"""Which runs to measure before a fleet is rented: those that most lower the expected cost of the
+choice, each with its line, its time and its price, and when to stop.
+
+Rents follow times: what a fleet costs is off by as much as the times that it rests on
+(`accelsim.confidence.next_run`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from accelsim import __version__
+from accelsim.arguments import checked
+from accelsim.capacity.answer import FleetAnswer
+from accelsim.capacity.assignment import Assignment, of_rows
+from accelsim.capacity.plan import plan
+from accelsim.capacity.scenario import Scenario, Service, load_scenario
+from accelsim.catalog.devices import device
+from accelsim.catalog.workloads import workload
+from accelsim.confidence.next_run import Alternatives
+from accelsim.errors import InvalidValueError
+from accelsim.frozen import frozen
+from accelsim.handover.folder import line_of, repository
+from accelsim.plain import Document, Values
+from accelsim.result import Metric, Provenance, Result
+
+#: Time of a run: an engine or trainer starts, and its load becomes steady. Estimate.
+_RUN_S = 900.0
+_MOST_RUNS = 10
+#: Requests of a benchmark in their rate times so many seconds.
+_LOAD_S = 300.0
+
+
+@frozen
+class NextRun:
+    """A run to make.
+
+    Attributes:
+        device: Device that it runs on.
+        device_count: Devices that it needs.
+        configuration: Layout and software.
+        line: What starts it; empty where the program has no list of options.
+        benchmark: What measures it; empty where its own log does.
+        run_s: Time it takes.
+        cost_usd: Price of its instances for that time.
+    """
+
+    device: str
+    device_count: int
+    configuration: str
+    line: str
+    benchmark: str
+    run_s: float
+    cost_usd: float
+
+
+@frozen(repr=False)
+class NextRuns(Result):
+    """What to measure for a decision.
+
+    Attributes:
+        decision: The fleet that is chosen today.
+        regret_usd: Expected loss of that choice to the best, over the months.
+        saves_usd: What the runs lower it by; 0 where none are proposed.
+        months: Months that a choice lasts.
+        alternatives: Fleets that were compared: devices, cost a month, its spread.
+        runs: Runs to make, all of them; none where the decision is safe: no runs save more than
+            they cost.
+        inputs: What was asked.
+        provenance: Version of accelsim.
+        warnings: What to know before trusting it.
+    """
+
+    kind: ClassVar[str] = "next-runs"
+    nested: ClassVar[frozenset[str]] = frozenset({"alternatives", "runs"})
+
+    decision: str
+    regret_usd: float
+    saves_usd: float
+    months: float
+    alternatives: tuple[Values, ...]
+    runs: tuple[NextRun, ...]
+    inputs: Values = field(default_factory=dict, compare=False)
+    provenance: Provenance = field(default_factory=lambda: Provenance(""), compare=False)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """Figures of the decision."""
+        return {name: Metric(getattr(self, name)) for name in ("regret_usd", "saves_usd")}
+
+    def figures(self) -> Document:
+        """Flat figures and lists, ready for JSON."""
+        return {
+            "decision": self.decision,
+            "regret_usd": self.regret_usd,
+            "saves_usd": self.saves_usd,
+            "months": self.months,
+            "is_safe": not self.runs,
+            "alternatives": [dict(row) for row in self.alternatives],
+            "runs": [
+                {name: getattr(run, name) for name in NextRun.__dataclass_fields__}
+                for run in self.runs
+            ],
+        }
+
+
+@checked
+def measure_next(
+    scenario: str | Path | Scenario,
+    *,
+    learned: str | Path | None = None,
+    runs: int = 3,
+    months: float = 1.0,
+    report: Callable[..., None] | None = None,
+) -> NextRuns:
+    """Runs that most lower the expected cost of a plan's choice.
+
+    Args:
+        scenario: A scenario as `accelsim.plan` takes it.
+        learned: Profile of runs that were measured (`accelsim.learn`).
+        runs: Most runs, 1 to 10.
+        months: Months that the fleet is rented.
+        report: As in `accelsim.plan`.
+
+    Raises:
+        InputError: If a field is wrong, a name is unknown, or no fleet keeps the limits.
+    """
+    if not 1 <= runs <= _MOST_RUNS:
+        raise InvalidValueError("runs", runs, f"1 to {_MOST_RUNS}")
+    if not (months > 0 and math.isfinite(months)):
+        raise InvalidValueError("months", months, "a number above 0")
+    asked = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+    asked = asked if learned is None else _with_learned(asked, str(learned))
+    found = plan(asked, report=report)
+    if found.recommended is None:
+        remedy = "accelsim plan says what would have to give."
+        raise InvalidValueError("scenario", asked.name, "one that some fleet carries", remedy)
+    fleets = [found.recommended, *found.alternatives]
+    known = _alternatives(fleets)
+    made = [_run(found.scenario, fleet) for fleet in fleets]
+    chosen = known.best_runs(runs, np.array([run.cost_usd / months for run in made]))
+    regret = known.regret
+    return NextRuns(
+        decision=_fleet_words(fleets[known.choice]),
+        regret_usd=regret * months,
+        saves_usd=min(known.saving(chosen), regret) * months if chosen else 0.0,
+        months=months,
+        alternatives=tuple(_row(fleet) for fleet in fleets),
+        runs=tuple(made[place] for place in chosen),
+        inputs={"scenario": asked.name, "learned": None if learned is None else str(learned)},
+        provenance=Provenance(__version__, asked.seed),
+        warnings=found.warnings,
+    )
+
+
+def _with_learned(asked: Scenario, profile: str) -> Scenario:
+    """A scenario whose services and jobs know a profile of runs."""
+    parts = {
+        name: tuple(
+            one.model_copy(update={"run": {**one.run, "learned": profile}})
+            for one in getattr(asked, name)
+        )
+        for name in ("services", "training_jobs", "batch_jobs")
+    }
+    return asked.model_copy(update=parts)
+
+
+def _alternatives(fleets: Sequence[FleetAnswer]) -> Alternatives:
+    costs = np.array([fleet.cost_usd_per_month for fleet in fleets])
+    sigmas = np.array([fleet.log_sigma for fleet in fleets])
+    classes = [str(device(str(fleet.placement[0]["device"])).device_class) for fleet in fleets]
+    return Alternatives.of(costs, sigmas, classes)
+
+
+def _row(fleet: FleetAnswer) -> Document:
+    return {
+        "fleet": _fleet_words(fleet),
+        "cost_usd_per_month": fleet.cost_usd_per_month,
+        "log_sigma": fleet.log_sigma,
+    }
+
+
+def _fleet_words(fleet: FleetAnswer) -> str:
+    counts: dict[str, int] = {}
+    for row in fleet.placement:
+        counts[row["device"]] = counts.get(row["device"], 0) + int(row["device_count"])
+    return " + ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def _run(scenario: Scenario, fleet: FleetAnswer) -> NextRun:
+    """The run that measures a fleet: its costliest part alone, of a service one replica."""
+    row = max(fleet.placement, key=lambda one: float(one["cost_usd_per_month"]))
+    (asked,) = of_rows(scenario, [row])
+    replicas = int(row.get("replicas", 1))
+    instances = math.ceil(row["instance_count"] / replicas)
+    hourly = float(row["offers"][0]["usd_per_hour"]) * instances
+    layout = str(row["layout"]).removeprefix(f"{replicas} x ")
+    alone = replace(
+        asked,
+        devices=max(1, asked.devices // replicas),
+        instances=instances,
+        settings={**asked.settings, "replicas": 1} if replicas > 1 else asked.settings,
+    )
+    return NextRun(
+        device=asked.device,
+        device_count=alone.devices,
+        configuration=" ".join(filter(None, (layout, asked.software, asked.precision))),
+        line=line_of(alone),
+        benchmark=_benchmark(scenario, asked),
+        run_s=_RUN_S,
+        cost_usd=hourly * _RUN_S / 3600.0,
+    )
+
+
+def _benchmark(scenario: Scenario, asked: Assignment) -> str:
+    """The benchmark of an engine under a replica's share of the load."""
+    services = {one.name: one for one in scenario.services}
+    service = services.get(asked.name)
+    engine = asked.software.partition(" ")[0]
+    if service is None or engine not in _BENCHMARKS:
+        return ""
+    model = workload(asked.workload)
+    rate = float(asked.settings["requests_per_s"]) / int(asked.settings.get("replicas", 1))
+    return _BENCHMARKS[engine].format(
+        model=repository(model) or model.name,
+        prompt=_mean_tokens(service, "prompt") or model.default.seq_len,
+        output=_mean_tokens(service, "output") or model.output_len,
+        rate=f"{rate:.3g}",
+        count=math.ceil(rate * _LOAD_S),
+    )
+
+
+#: How engines' own benchmarks are asked for a load (vLLM, docs/benchmarking; SGLang,
+#: bench_serving): `accelsim.learn` reads what they write.
+_BENCHMARKS = {
+    "vllm": "vllm bench serve --model {model} --dataset-name random --random-input-len {prompt} "
+    "--random-output-len {output} --request-rate {rate} --num-prompts {count} --save-result",
+    "sglang": "python -m sglang.bench_serving --backend sglang --model {model} "
+    "--dataset-name random --random-input-len {prompt} --random-output-len {output} "
+    "--request-rate {rate} --num-prompts {count} --output-file bench.jsonl",
+}
+
+
+def _mean_tokens(service: Service, name: str) -> int | None:
+    """Mean of the lengths that a service is asked with; None where it says none."""
+    from accelsim.serving.loads.arrivals import Arrivals
+    from accelsim.simulation.randomness import RandomStreams
+
+    lengths: Any = getattr(service, name)
+    if lengths is None:
+        return None
+    drawn = Arrivals(rate_per_s=1.0, prompt=service.prompt or "1", output=service.output or "1")
+    columns = drawn.columns(RandomStreams(0))
+    return round(float(getattr(columns, f"{name}_tokens").mean()))
