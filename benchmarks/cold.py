@@ -116,7 +116,7 @@ def many_of(model: str, device: str, shapes: dict[str, np.ndarray]) -> None:
 
 
 def drawn_plans(model: str, gpus: int, batch: int, seed: int):
-    """A setup and random plans of it, by stages."""
+    """A setup, random plans of it and their microbatches."""
     options = run_options(None, {"mode": "training", "seq_len": 2048})
     where = TrainingPlace(cluster="dgx-superpod-a100", gpus=gpus, global_batch=batch)
     setup = training_setup(model, options, where)
@@ -124,23 +124,21 @@ def drawn_plans(model: str, gpus: int, batch: int, seed: int):
     counts = batch // (plans["dp"] * plans["microbatch"])
     runs = np.flatnonzero((counts > 0) & (counts >= 2 * plans["pp"]) & (plans["chunks"] == 1))
     picked = np.random.default_rng(seed).permutation(runs)[:PLANS_EACH]
-    stages = plans["pp"][picked]
-    parts = [picked[stages == stage] for stage in np.unique(stages)]
-    return setup, [(plans.take(part), counts[part]) for part in parts]
+    return setup, plans.take(picked), counts[picked]
 
 
-def score_parts(drawn) -> None:
-    for setup, parts in drawn:
-        for plans, counts in parts:
-            score_all(setup, plans, counts)
+def score_drawn(drawn) -> None:
+    for plans in drawn:
+        score_all(*plans)
 
 
 def searches() -> Iterator[Row]:
     drawn = [[drawn_plans(*search, seed) for search in SEARCHES] for seed in range(ROUNDS)]
-    seconds = middle_s(lambda each: (accelsim.catalog.clear_cache(), score_parts(each)), drawn)
+    seconds = middle_s(lambda each: (accelsim.catalog.clear_cache(), score_drawn(each)), drawn)
     yield Row("random plans of three models, cold", 501 / seconds, "plans/s", 800)
-    setup, parts = drawn[-1][0]
-    plans, counts = max(parts, key=lambda part: len(part[0]))
+    setup, plans, counts = drawn[-1][0]
+    of_stages = np.flatnonzero(plans["pp"] == np.bincount(plans["pp"]).argmax())
+    plans, counts = plans.take(of_stages), counts[of_stages]
     many = CandidatePlans({k: np.tile(v, 200) for k, v in plans.columns.items()})
     often, units, costs = np.tile(counts, 200), setup.units(many), setup.costs()
     seconds = middle_s(lambda _: score(setup, many, often, units, costs), range(ROUNDS))

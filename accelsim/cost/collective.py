@@ -27,7 +27,7 @@ from accelsim.frozen import frozen
 from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.fabric import Protocol
 from accelsim.hardware.placement import Level, Placement, RankGroup, place
-from accelsim.workloads.graph import FloatArray, TextArray
+from accelsim.workloads.graph import FloatArray, IntArray, TextArray
 from accelsim.workloads.operator import OperatorKind
 
 
@@ -399,6 +399,10 @@ _COPIED_SHARE = {
 }
 
 
+#: Above any stride of ranks, for codes of groups.
+_LARGEST_STRIDE = 2**32
+
+
 @checked
 def collective_costs(
     kind: OperatorKind | str,
@@ -456,6 +460,39 @@ def collective_costs(
         log_sigma=choices.log_sigma,
         warnings=choices.warnings,
     )
+
+
+def collectives_s(
+    kind: OperatorKind,
+    payload_bytes: FloatArray,
+    size: IntArray,
+    stride: IntArray,
+    cluster: Cluster,
+    *,
+    copies: int = 1,
+    gathers: bool = False,
+) -> tuple[FloatArray, FloatArray]:
+    """Times of collectives of many groups and the spreads of their logarithms, shape (k,) each; 0
+    for groups of one.
+
+    Args:
+        kind: A collective kind.
+        payload_bytes: Payload of each, shape (k,).
+        size: Ranks of each group, shape (k,).
+        stride: Devices from one rank to the next, shape (k,).
+        cluster: Where they stand.
+        copies: As of `collective_costs`.
+        gathers: As of `collective_costs`.
+    """
+    times, sigmas = np.zeros(len(payload_bytes)), np.zeros(len(payload_bytes))
+    codes = size.astype(np.int64) * _LARGEST_STRIDE + stride
+    for code in np.unique(codes[size > 1]).tolist():
+        group = RankGroup(*divmod(code, _LARGEST_STRIDE))
+        choices = _choices(kind.label, group, cluster, None, copies, gathers)
+        rows = np.flatnonzero(codes == code)
+        ways = choices.latency_s + np.multiply.outer(payload_bytes[rows], choices.seconds_per_byte)
+        times[rows], sigmas[rows] = ways.min(axis=1), choices.log_sigma
+    return times, sigmas
 
 
 @frozen

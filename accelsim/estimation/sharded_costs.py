@@ -83,16 +83,13 @@ def rank_costs(
     every = list(zip(graphs, runs, steps, strict=True))
     if len(every) < 2 or not isinstance(runs[0].device, GpuProfile) or runs[0].host is not None:
         return [run_costs(graph, run, parameters, is_decode=step) for graph, run, step in every]
-    first = runs[0]
-    known = first.parameters if parameters is None else parameters
-    computed = [_computed(graph, run) for graph, run, _ in every]
-    whole = operator_costs(concatenate(computed), first.device, first.execution, known)
-    ends = np.cumsum([0, *map(len, computed)]).tolist()
-    tables = [whole.part(slice(begin, end)) for begin, end in pairwise(ends)]
-    effect = first.stack_effect
+    ends = np.cumsum([0, *map(len, graphs)])
+    whole = _many_costs(concatenate(graphs), ends, runs, parameters)
+    parts = (whole.part(slice(begin, end)) for begin, end in pairwise(ends.tolist()))
+    effect = runs[0].stack_effect
     return [
-        on_stack(_with_links(table, graph, run), graph, effect, is_decode=step)
-        for table, (graph, run, step) in zip(tables, every, strict=True)
+        on_stack(table, graph, effect, is_decode=step)
+        for table, (graph, _, step) in zip(parts, every, strict=True)
     ]
 
 
@@ -110,80 +107,87 @@ def sharded_costs(
         InvalidValueError: If there are collectives but no cluster.
         UnsupportedOperatorError: Naming the first row that the device cannot run.
     """
-    known = run.parameters if parameters is None else parameters
-    computed = _computed(graph, run)
-    table = operator_costs(computed, run.device, run.execution, known, host=run.host)
-    return _with_links(table, graph, run)
+    return _many_costs(graph, np.array([0, len(graph)]), [run], parameters)
 
 
-def _computed(graph: OperatorGraph, run: ResolvedRun) -> OperatorGraph:
-    """The rows that the device computes.
+def _many_costs(
+    graph: OperatorGraph, ends: IntArray, runs: Sequence[ResolvedRun], parameters: Parameters | None
+) -> CostTable:
+    """Cost every row of several runs' graphs, one after the other, before the runs' stack.
 
-    Raises:
-        InvalidValueError: If there are others but no cluster.
+    Args:
+        graph: Operators and collectives of all.
+        ends: Rows before each run's first, and all rows, shape (runs + 1,).
+        runs: The runs.
+        parameters: Parameters of the device's class; those of the runs' tier where None.
     """
+    run = runs[0]
+    known = run.parameters if parameters is None else parameters
     joins = is_kind(graph.kind, COLLECTIVE_KINDS)
-    if not joins.any():
-        return graph
-    if run.cluster is None:
+    is_joined = bool(joins.any())
+    computed = graph.take(~joins) if is_joined else graph
+    if is_joined and run.cluster is None:
         remedy = "See: accelsim clusters list."
         raise InvalidValueError("cluster", None, "the cluster that joins the ranks", remedy)
-    return graph.take(~joins)
-
-
-def _with_links(table: CostTable, graph: OperatorGraph, run: ResolvedRun) -> CostTable:
-    """The costs of the rows that the device computes, and those of the others by the cluster."""
-    places = np.flatnonzero(is_kind(graph.kind, COLLECTIVE_KINDS))
-    if run.cluster is None or not places.size:
+    table = operator_costs(computed, run.device, run.execution, known, host=run.host)
+    if not is_joined or run.cluster is None:
         return table
-    return _joined(table, graph, places, _times_s(graph, places, run, run.cluster))
-
-
-def _joined(
-    table: CostTable,
-    graph: OperatorGraph,
-    places: IntArray,
-    joined: tuple[FloatArray, FloatArray],
-) -> CostTable:
-    """The device's rows with collectives, their times and spreads, in their places of the graph."""
-    count = len(graph)
-    computed = np.ones(count, dtype=bool)
-    computed[places] = False
+    of_run = np.repeat(np.arange(len(runs)), np.diff(ends))
     columns: Document = {}
     for column in fields(CostTable):
         values = getattr(table, column.name)
         if isinstance(values, np.ndarray):
-            columns[column.name] = np.zeros(count, dtype=values.dtype)
-            columns[column.name][computed] = values
-    times, sigmas = joined
-    columns["time_s"][places] = times
-    columns["memory_s"][places] = columns["time_s"][places]
-    columns["dispatch_s"][places] = np.median(table.dispatch_s)  # a kernel like the others
-    columns["bytes"][places] = graph.bytes[places]
-    columns["bound"][places] = Bound.LINK
-    columns["log_sigma"][places] = sigmas
+            columns[column.name] = np.zeros(len(graph), dtype=values.dtype)
+            columns[column.name][~joins] = values
+    times, sigmas = _times_s(graph, np.flatnonzero(joins), of_run[joins], runs, run.cluster)
+    columns["time_s"][joins] = times
+    columns["memory_s"][joins] = times
+    # a kernel like the others
+    issued = [np.median(columns["dispatch_s"][a:b][~joins[a:b]]) for a, b in pairwise(ends)]
+    columns["dispatch_s"][joins] = np.array(issued)[of_run[joins]]
+    columns["bytes"][joins] = graph.bytes[joins]
+    columns["bound"][joins] = Bound.LINK
+    columns["log_sigma"][joins] = sigmas
     if table.shared_log_sigma is not None:
-        columns["shared_log_sigma"][places] = sigmas
+        columns["shared_log_sigma"][joins] = sigmas
     return replace(table, **columns)
 
 
 def _times_s(
-    graph: OperatorGraph, places: IntArray, run: ResolvedRun, cluster: Cluster
+    graph: OperatorGraph,
+    places: IntArray,
+    of_run: IntArray,
+    runs: Sequence[ResolvedRun],
+    cluster: Cluster,
 ) -> tuple[FloatArray, FloatArray]:
-    """Times of collectives and their spreads, those of one kind and group in one call."""
-    from accelsim.cost.collective import collective_costs
+    """Times of collectives and their spreads, those of one kind and group in one call.
+
+    Args:
+        graph: Rows of all runs.
+        places: Collectives among them, shape (k,).
+        of_run: Run of each.
+        runs: The runs.
+        cluster: What joins the ranks.
+    """
+    from accelsim.cost.collective import collectives_s
 
     times, sigmas = np.zeros(len(places)), np.zeros(len(places))
     group_axis = DIMENSIONS[OperatorKind.ALL_REDUCE].index("group")
     kinds, groups = graph.kind[places], graph.dims[places, group_axis]
+    gathers, experts = runs[0].stack.gathers_tokens, _experts_of_token(runs[0])
     for kind, group in {*zip(kinds.tolist(), groups.tolist(), strict=True)}:
         same = (kinds == kind) & (groups == group)
-        ranks = rank_group(ParallelGroup(group), run.shard)
-        payload = graph.dims[places[same], 0]
-        copies = _experts_of_token(run) if group == ParallelGroup.EXPERT else 1
-        gathers, joins = run.stack.gathers_tokens, OperatorKind(kind)
-        costs = collective_costs(joins, payload, ranks, cluster, copies=copies, gathers=gathers)
-        times[same], sigmas[same] = costs.time_s, costs.log_sigma
+        where = [rank_group(ParallelGroup(group), run.shard) for run in runs]
+        size, stride = np.array([(ranks.size, ranks.stride) for ranks in where])[of_run[same]].T
+        times[same], sigmas[same] = collectives_s(
+            OperatorKind(kind),
+            graph.dims[places[same], 0],
+            size,
+            stride,
+            cluster,
+            copies=experts if group == ParallelGroup.EXPERT else 1,
+            gathers=gathers,
+        )
     return times, sigmas
 
 

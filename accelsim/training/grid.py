@@ -56,10 +56,13 @@ def score_groups(
 ) -> Iterator[tuple[int, Counter[str]]]:
     """Score group after group of the grid into `found`; counts of what was looked at."""
     groups = candidate_groups(setup, named)
+    divided = [_dividing(setup, candidates) for _, candidates in groups]
+    for kept, *_ in divided:
+        setup.units(kept)  # all are named before the first is priced, in one call
     for place, (label, candidates) in enumerate(groups):
         if report is not None:
             report(place, len(groups), label)
-        kept, counts, reasons = _dividing(setup, candidates)
+        kept, counts, reasons = divided[place]
         if len(kept):
             found.append(score_all(setup, kept, counts))
         yield len(candidates), reasons

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 _K = OperatorKind
 _LOOKUPS = (int(_K.EMBEDDING), int(_K.EMBEDDING_BAG))
+#: Runs that are priced in one call: more take memory, and hardly less time.
+_AT_ONCE = 32
 #: Group of a collective -> word in the names of fields.
 _GROUPS = {
     ParallelGroup.TENSOR: "tensor",
@@ -160,8 +162,9 @@ def block_costs(runs: Sequence[ResolvedRun]) -> BlockCosts:
     """
     kept = [_kept(RunKey(run)) for run in runs]
     new = [(one, run) for one, run in zip(kept, runs, strict=True) if not one]
-    if new:
-        for (one, _), unit in zip(new, _units([run for _, run in new]), strict=True):
+    for start in range(0, len(new), _AT_ONCE):
+        some = new[start : start + _AT_ONCE]
+        for (one, _), unit in zip(some, _units([run for _, run in some]), strict=True):
             one.append(unit)
     units = [one[0] for one in kept]
     values = {name: np.stack([unit.values[name] for unit in units]) for name in FIELDS}

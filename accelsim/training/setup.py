@@ -18,7 +18,6 @@ from accelsim.estimation.run import ResolvedRun
 from accelsim.estimation.schedule import device_settings, host_link_bytes_per_s
 from accelsim.estimation.sharded_costs import rank_costs
 from accelsim.frozen import frozen
-from accelsim.hardware.placement import RankGroup
 from accelsim.hardware.profile import CpuProfile, GpuProfile
 from accelsim.hardware.sourced import value_of
 from accelsim.option import option
@@ -347,17 +346,8 @@ class TrainingSetup:
             size: Ranks of each group, shape (k,).
             stride: Devices from one rank to the next, shape (k,).
         """
-        from accelsim.cost.collective import collective_costs
+        from accelsim.cost.collective import collectives_s
 
-        times = np.zeros(len(payload_bytes))
         if self.cluster is None:
-            return times
-        codes = size.astype(np.int64) * _LARGEST_STRIDE + stride
-        for code in np.unique(codes).tolist():
-            ranks, step = divmod(code, _LARGEST_STRIDE)
-            if ranks > 1:
-                rows = np.flatnonzero(codes == code)
-                group = RankGroup(ranks, step)
-                found = collective_costs(kind, payload_bytes[rows], group, self.cluster)
-                times[rows] = found.time_s
-        return times
+            return np.zeros(len(payload_bytes))
+        return collectives_s(kind, payload_bytes, size, stride, self.cluster)[0]

@@ -288,18 +288,20 @@ def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
 
 def _joined_dependencies(graphs: Sequence[OperatorGraph]) -> tuple[IntArray, IntArray]:
     """Dependencies of graphs one after the other, as compressed sparse rows."""
-    counts, entries, base = [], [], 0
-    for graph in graphs:
-        own = np.diff(graph.dependency_offset)
-        starts = (own == 0) if base else np.zeros(len(graph), dtype=bool)
-        given = np.repeat(np.arange(len(graph)), own)
-        waiting = np.concatenate([given, np.flatnonzero(starts)])
-        before = np.concatenate([graph.dependency + base, np.full(starts.sum(), base - 1)])
-        entries.append(before[np.argsort(waiting, kind="stable")])
-        counts.append(own + starts)
-        base += len(graph)
-    offset = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
-    return offset.astype(np.int64), np.concatenate(entries).astype(np.int64)
+    lengths = [len(graph) for graph in graphs]
+    edges = [len(graph.dependency) for graph in graphs]
+    before = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    own = np.concatenate([np.diff(graph.dependency_offset) for graph in graphs])
+    first = np.repeat(before, lengths)
+    starts = np.flatnonzero((own == 0) & (first > 0))
+    own[starts] = 1
+    offset = np.concatenate([[0], np.cumsum(own)])
+    given = np.concatenate([graph.dependency for graph in graphs]) + np.repeat(before, edges)
+    is_start = np.zeros(offset[-1], dtype=bool)
+    is_start[offset[starts]] = True
+    dependency = np.empty(offset[-1], dtype=np.int64)
+    dependency[is_start], dependency[~is_start] = first[starts] - 1, given
+    return offset.astype(np.int64), dependency
 
 
 def compressed_rows(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
