@@ -3,6 +3,7 @@
 import importlib.util
 import re
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -82,18 +83,30 @@ def test_readme_captures_a_module(tmp_path, monkeypatch):
     assert names["workload"].captured.parameter_count == 36
 
 
-def test_readme_shows_what_the_commands_print(monkeypatch):
-    """Without the colours and cut where the page cuts."""
+def test_readme_shows_what_the_commands_print(monkeypatch, tmp_path):
+    """Without the colours and cut where the page cuts, in a folder with the scenario to start from
+    and the examples.
+    """
     from typer.testing import CliRunner
 
     from accelsim.cli.app import command_tree
+    from accelsim.cli.command_list import COMMANDS
+
+    def words_of(line):
+        given = line.split()[2:]
+        pair = " ".join(given[:2])
+        return [pair, *given[2:]] if pair in COMMANDS else given
 
     monkeypatch.setenv("COLUMNS", "100")
-    for block in blocks("README.md", ""):
+    named = blocks("README.md", "")
+    copytree(ROOT / "examples" / "learn", tmp_path / "examples" / "learn")
+    monkeypatch.chdir(tmp_path)
+    CliRunner().invoke(command_tree(), ["init", "fleet.yaml"])
+    for block in named:
         first, *shown = block.splitlines()
         if not first.startswith("$ accelsim "):
             continue
-        printed = CliRunner().invoke(command_tree(), first.split()[2:]).stdout.splitlines()
+        printed = CliRunner().invoke(command_tree(), words_of(first)).stdout.splitlines()
         lines = [line.rstrip() for line in shown if line != "…"]
         assert differences("\n".join(lines), "\n".join(printed[: len(lines)])) == []
 

@@ -214,9 +214,14 @@ def _columns(comparison: Comparison) -> tuple[str, ...]:
 def _rate_bars(estimates: Sequence[Estimate]) -> Bars:
     from accelsim.report.chart import Bars
 
-    names = [f"{e.workload}, {e.mode}: {e.device}" for e in estimates]
+    runs = {f"{e.workload}, {e.mode}" for e in estimates}
+    shared = f"{runs.pop()}: " if len(runs) == 1 else ""
+    names = [e.device if shared else f"{e.workload}, {e.mode}: {e.device}" for e in estimates]
     rates = [e.throughput_per_s or 0.0 for e in estimates]
-    return Bars("samples or sequences per second", "throughput, 1/s", names, rates)
+    sides = [e.interval("throughput_per_s")[:2] for e in estimates]
+    ends = [(low or rate, high or rate) for rate, (low, high) in zip(rates, sides, strict=True)]
+    title = f"{shared}samples or sequences per second, with 90 % intervals"
+    return Bars(title, "throughput, 1/s", names, rates, ends)
 
 
 def _won(comparison: Comparison) -> Iterator[Document]:

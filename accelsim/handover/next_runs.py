@@ -46,7 +46,7 @@ class NextRun:
         device_count: Devices that it needs.
         configuration: Layout and software.
         line: What starts it; empty where the program has no list of options.
-        benchmark: What measures it; empty where its own log does.
+        benchmark: What measures it, or what to note.
         run_s: Time it takes.
         cost_usd: Price of its instances for that time.
     """
@@ -225,7 +225,9 @@ def _benchmark(scenario: Scenario, asked: Assignment) -> str:
     service = services.get(asked.name)
     engine = asked.software.partition(" ")[0]
     if service is None or engine not in _BENCHMARKS:
-        return ""
+        what = "iteration_s" if asked.task == "train" else "latency_s"
+        batch = asked.settings.get("global_batch") or asked.settings.get("max_batch", 1)
+        return _TABLE.format(model=asked.workload, device=asked.device, batch=batch, what=what)
     model = workload(asked.workload)
     rate = float(asked.settings["requests_per_s"]) / int(asked.settings.get("replicas", 1))
     return _BENCHMARKS[engine].format(
@@ -237,6 +239,8 @@ def _benchmark(scenario: Scenario, asked: Assignment) -> str:
     )
 
 
+#: What to note where no engine has a benchmark: a row of a table that `accelsim.learn` reads.
+_TABLE = "note in a table: model,device,batch,metric,value = {model},{device},{batch},{what},..."
 #: How engines' own benchmarks are asked for a load (vLLM, docs/benchmarking; SGLang,
 #: bench_serving): `accelsim.learn` reads what they write.
 _BENCHMARKS = {

@@ -21,12 +21,14 @@ class Bars:
         axis: What the bars say, with its unit.
         labels: Of each bar.
         values: Of each bar; 0 where unknown.
+        ends: Low and high end of each one's interval, its value where it has none; empty for none.
     """
 
     title: str
     axis: str
     labels: Sequence[str]
     values: Sequence[float]
+    ends: Sequence[tuple[float, float]] = ()
 
 
 def check_chart(path: Path) -> None:
@@ -56,7 +58,12 @@ def write_chart(path: Path, bars: Bars, *, force: bool = False) -> None:
     count = len(bars.labels)
     drawing = Figure(figsize=(8, 1.2 + 0.35 * count), layout="constrained")
     axes = drawing.subplots()
-    axes.barh(range(count), bars.values)
+    whiskers = [
+        (value - low, high - value)
+        for value, (low, high) in zip(bars.values, bars.ends, strict=bool(bars.ends))
+    ]
+    spread = list(zip(*whiskers, strict=True)) or None
+    axes.barh(range(count), bars.values, xerr=spread, capsize=3, color="#4477aa")
     axes.set_yticks(range(count), [visible(name).replace("$", r"\$") for name in bars.labels])
     axes.invert_yaxis()
     axes.set_xlabel(bars.axis)

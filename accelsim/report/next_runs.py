@@ -46,9 +46,7 @@ def _sentence(result: NextRuns) -> str:
     """What to do, in words."""
     over = "a month" if result.months == 1 else f"{result.months:g} months"
     loss = written("cost_usd", result.regret_usd)
-    chosen = (
-        f"{result.decision} is the choice; over {over} it loses {loss} to the best, in the mean"
-    )
+    chosen = f"{result.decision} is the choice; over {over} it loses {loss} to the best on average"
     if not result.runs:
         return f"Stop: the decision is safe. {chosen}, and no runs save more than they cost."
     price = sum(run.cost_usd for run in result.runs)
