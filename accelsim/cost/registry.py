@@ -78,6 +78,7 @@ def tier_parameters(
     *,
     sparse_weights: bool = False,
     heap: str = "default",
+    threads: int | None = None,
     maker: KernelMaker | None = None,
 ) -> Parameters | None:
     """Parameters of a device at a tier, for its cost model; None where the model finds them itself.
@@ -88,6 +89,7 @@ def tier_parameters(
         sparse_weights: Whether weights have the structured sparsity of a matrix ASIC's sparse
             rates.
         heap: One of `HEAPS`.
+        threads: Threads of a CPU; one for each core where None.
         maker: Stack whose own kernels a GPU runs.
 
     Raises:
@@ -100,8 +102,8 @@ def tier_parameters(
         raise InvalidValueError("tier", tier, "one of " + ", ".join(TIER_CHOICES))
     if heap not in HEAPS:
         raise InvalidValueError("heap", heap, "one of " + ", ".join(HEAPS))
-    if heap == "kept":
-        return _kept_heap(device, tier)
+    if heap == "kept" and not isinstance(device, CpuProfile):
+        raise _kept_heap_error(device)
     overlay = None if tier == "spec" else fitted_parameters(device.whole_name)
     if isinstance(device, FpgaProfile) and tier != "spec":
         from accelsim.cost.fpga import board_parameters
@@ -113,16 +115,8 @@ def tier_parameters(
     if isinstance(device, GpuProfile):
         parameters = _gpu_parameters(device, overlay)
         return parameters if maker is None else _made_by(parameters, maker)
-    return _class_parameters(device, tier, sparse_weights=sparse_weights)
-
-
-def _class_parameters(
-    device: DeviceProfile, tier: str, *, sparse_weights: bool
-) -> Parameters | None:
-    if isinstance(device, CpuProfile) and tier == "spec":
-        from accelsim.cost.cpu.parameters import cpu_parameters
-
-        return cpu_parameters()
+    if isinstance(device, CpuProfile):
+        return _cpu_parameters(device, tier, threads, keeps_heap=heap == "kept")
     if isinstance(device, AsicProfile) and sparse_weights:
         from accelsim.cost.systolic import sparse_parameters
 
@@ -147,17 +141,22 @@ def _check_overlay(device: DeviceProfile, tier: str, overlay: FittedParameters |
         raise InvalidValueError("tier", tier, there)
 
 
-def _kept_heap(device: DeviceProfile, tier: str) -> CpuParameters:
+def _cpu_parameters(
+    device: CpuProfile, tier: str, threads: int | None, *, keeps_heap: bool
+) -> CpuParameters:
     from accelsim.cost.cpu.calibrated import parameters_for
+    from accelsim.cost.cpu.parameters import cpu_parameters
 
-    values = (
-        parameters_for(device.name) if isinstance(device, CpuProfile) and tier != "spec" else None
-    )
-    if values is None:
-        reason = "page faults are known of calibrated CPUs alone"
-        remedy = "Measure this one with: accelsim calibrate, or leave heap out."
-        raise UnsupportedOperatorError(device.name, "a model with its heap kept", reason, remedy)
-    return replace(values, keeps_heap=True)
+    own = None if tier == "spec" else parameters_for(device.name)
+    if keeps_heap and own is None:
+        raise _kept_heap_error(device)
+    return replace(own or cpu_parameters(), thread_count=threads, keeps_heap=keeps_heap)
+
+
+def _kept_heap_error(device: DeviceProfile) -> UnsupportedOperatorError:
+    reason = "page faults are known of calibrated CPUs alone"
+    remedy = "Measure this one with: accelsim calibrate, or leave heap out."
+    return UnsupportedOperatorError(device.name, "a model with its heap kept", reason, remedy)
 
 
 @lru_cache(maxsize=64)

@@ -104,6 +104,7 @@ class RunOptions:
         "default",
         "HOW",
     )
+    threads: int | None = option("Threads of a CPU; one for each of its cores if left out.")
     learned: str | Path | None = option(
         "Profile of your own runs that corrects the answer (accelsim learn).", metavar="FILE"
     )
@@ -136,6 +137,7 @@ class RunKeywords(TypedDict, total=False):
     tier: str
     power_limit_w: float | None
     heap: str
+    threads: int | None
     learned: str | Path | None
 
 

@@ -100,6 +100,7 @@ class ResolvedRun:
         sparse_weights: Whether weights are pruned to the structured sparsity the chip has a rate
             for.
         heap: "default", or "kept" where the memory allocator keeps what is freed; calibrated CPUs.
+        threads: Threads of a CPU; None on other devices.
         layout: Of convolutions; empty where the stack chooses.
         spreads: Spreads of measured runs that its intervals are no narrower than; those that ship
             where None.
@@ -127,6 +128,7 @@ class ResolvedRun:
     tier: str = "best"
     sparse_weights: bool = False
     heap: str = "default"
+    threads: int | None = None
     layout: str = ""
     spreads: Values | None = None
     shard: Shard = WHOLE
@@ -196,6 +198,7 @@ class ResolvedRun:
             self.tier,
             sparse_weights=self.sparse_weights,
             heap=self.heap,
+            threads=self.threads,
             maker=self._maker,
         )
 
@@ -246,6 +249,7 @@ class ResolvedRun:
             "host": None if self.host is None else self.host.name,
             "tier": self.tier,
             "heap": self.heap,
+            "threads": self.threads,
         }
         if self.learned is not None:
             named["learned_runs"] = len(self.learned.runs)
@@ -269,7 +273,7 @@ class RunKey:
         r = self.run
         sizes = (r.batch, r.seq_len, r.image_size, r.shard, r.fused_attention, r.tier, r.heap)
         same = tuple(map(id, (r.workload, r.device, r.cluster, r.host, r.stack)))
-        how = (r.mode, r.layout, r.precision, r.execution, r.sparse_weights)
+        how = (r.mode, r.layout, r.precision, r.execution, r.sparse_weights, r.threads)
         return (r.lora_rank, r.document_len, *same, *sizes, *how)
 
     def __eq__(self, other: object) -> bool:
@@ -356,9 +360,21 @@ def resolve(
         tier=chosen.tier,
         sparse_weights=chosen.model.sparse_weights,
         heap=_choice("heap", chosen.heap, HEAPS),
+        threads=_threads(chosen.threads, profile),
         layout=choose_layout(chosen.model.layout, stack, execution),
         learned=None if chosen.learned is None else _learned(chosen.learned),
     )
+
+
+def _threads(threads: int | None, device: DeviceProfile) -> int | None:
+    """Threads that run: one for each core of a CPU unless chosen; none elsewhere."""
+    cores = device.core_count.value if isinstance(device, CpuProfile) else 0
+    if threads is not None and not cores:
+        reason = f"threads = {threads} is an option of CPUs"
+        raise UnsupportedOperatorError(device.name, "some threads", reason, "Leave it out.")
+    if threads is not None and not 1 <= threads <= cores:
+        raise InvalidValueError("threads", threads, f"1 to {cores}, the cores of {device.name}")
+    return threads if threads or not cores else cores
 
 
 def _learned(path: str | Path) -> Learned:

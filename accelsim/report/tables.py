@@ -95,7 +95,7 @@ _RUN = (
     "{mode}, batch {batch}, {precision}[, {formats}], {ran_by}[ {layout}][, {seq_len} tokens in]"
     "[, {output_len} out][, {steps} denoising steps][, optimizer {optimizer}]"
     "[, accumulation {accumulation}][, recompute {recompute}][, LoRA rank {rank}]"
-    "[, {sparse}][, {kept}][, host {host}]"
+    "[, {sparse}][, {threads} thread(s)][, {kept}][, host {host}]"
 )
 _GENERATION = (
     "time_to_first_token_s",
@@ -241,6 +241,7 @@ def _run_words(e: Estimate) -> str:
         "recompute": again if again != "none" else "",
         "rank": asked.get("lora_rank"),
         "sparse": e.sparse_weights and "sparse weights",
+        "threads": e.inputs.get("threads"),
         "kept": e.heap == "kept" and "heap kept",
     }
     return say(_RUN, values)

@@ -1,7 +1,8 @@
-"""Estimates of a calibrated CPU whose memory allocator keeps what is freed."""
+"""Estimates of a CPU by its threads, and by whether its memory allocator keeps what is freed."""
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import accelsim
 from accelsim.cli.entry import main
 from accelsim.cost import registry
-from accelsim.errors import InvalidValueError, UnsupportedOperatorError
+from accelsim.errors import InputError, InvalidValueError, UnsupportedOperatorError
 
 SHIPPED = Path(__file__).parents[2] / "calibration" / "fitted" / "amd-epyc-2cpu-aece85.kernels.json"
 
@@ -77,6 +78,27 @@ def test_a_kept_heap_needs_a_calibrated_cpu(device, tier, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["estimate", "resnet-18", "--device", device, "--heap", "kept", "--tier", tier])
     assert "heap kept" in capsys.readouterr().err
+
+
+def test_fewer_threads_take_longer_and_are_said(capsys):
+    runs = [
+        accelsim.estimate("resnet-18", "epyc-7763", threads=count, tier="spec")
+        for count in (1, 8, None)
+    ]
+    assert runs[0].latency_s > 2 * runs[1].latency_s > 2 * runs[2].latency_s
+    assert [run.inputs["threads"] for run in runs] == [1, 8, 64]
+    with pytest.raises(SystemExit):
+        main("estimate resnet-18 --device local/cpu --threads 1 --format json".split())
+    assert json.loads(capsys.readouterr().out)["inputs"]["threads"] == 1
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "said"),
+    [("epyc-7763", 65, "1 to 64, the cores"), ("epyc-7763", 0, "1 to 64"), ("t4", 2, "of CPUs")],
+)
+def test_threads_are_cores_of_a_cpu(device, threads, said):
+    with pytest.raises(InputError, match=said):
+        accelsim.estimate("resnet-18", device, threads=threads)
 
 
 def test_a_heap_is_default_or_kept():

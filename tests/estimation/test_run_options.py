@@ -188,6 +188,7 @@ CHANGES = {
     "recompute": "full",
     "lora_rank": 8,
     "heap": "kept",
+    "threads": 3,
 }
 SMALL_LOAD = accelsim.Arrivals(rate_per_s=300.0, requests=20, prompt="20", output="5")
 #: Ways to ask.
