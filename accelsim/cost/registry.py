@@ -79,6 +79,7 @@ def tier_parameters(
     sparse_weights: bool = False,
     heap: str = "default",
     threads: int | None = None,
+    is_llama_cpp: bool = False,
     maker: KernelMaker | None = None,
 ) -> Parameters | None:
     """Parameters of a device at a tier, for its cost model; None where the model finds them itself.
@@ -90,6 +91,7 @@ def tier_parameters(
             rates.
         heap: One of `HEAPS`.
         threads: Threads of a CPU; one for each core where None.
+        is_llama_cpp: Whether a CPU runs llama.cpp's kernels.
         maker: Stack whose own kernels a GPU runs.
 
     Raises:
@@ -116,7 +118,8 @@ def tier_parameters(
         parameters = _gpu_parameters(device, overlay)
         return parameters if maker is None else _made_by(parameters, maker)
     if isinstance(device, CpuProfile):
-        return _cpu_parameters(device, tier, threads, keeps_heap=heap == "kept")
+        own = _cpu_parameters(device, tier, threads, keeps_heap=heap == "kept")
+        return own.of_llama_cpp() if is_llama_cpp else own
     if isinstance(device, AsicProfile) and sparse_weights:
         from accelsim.cost.systolic import sparse_parameters
 

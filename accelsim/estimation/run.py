@@ -199,6 +199,7 @@ class ResolvedRun:
             sparse_weights=self.sparse_weights,
             heap=self.heap,
             threads=self.threads,
+            is_llama_cpp=self.stack.llama_cpp_files,
             maker=self._maker,
         )
 

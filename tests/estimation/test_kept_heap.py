@@ -88,7 +88,7 @@ def test_fewer_threads_take_longer_and_are_said(capsys):
     assert runs[0].latency_s > 2 * runs[1].latency_s > 2 * runs[2].latency_s
     assert [run.inputs["threads"] for run in runs] == [1, 8, 64]
     with pytest.raises(SystemExit):
-        main("estimate resnet-18 --device local/cpu --threads 1 --format json".split())
+        main(["estimate", "resnet-18", "--device", "local/cpu", "--threads", "1", "--format=json"])
     assert json.loads(capsys.readouterr().out)["inputs"]["threads"] == 1
 
 

@@ -4,6 +4,8 @@ weights live.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from accelsim.cost.cpu.parameters import CpuParameters
@@ -326,8 +328,27 @@ def _contraction_rates(
     )
     library = values.gemm_efficiency_fraction * width / device.simd_width_bits.value
     own |= {d: vector[d] * library for d in _LIBRARY_FORMATS if d in device.vector_flop_per_s}
+    if values.is_llama_cpp:
+        own |= _llama_cpp_rates(device, vector, values, own)
     emulated = np.array([dtype not in own for dtype in Dtype])
     return rate_table(own), unit, emulated
+
+
+def _llama_cpp_rates(
+    device: CpuProfile, vector: FloatArray, values: CpuParameters, own: Mapping[Dtype, float]
+) -> dict[Dtype, float]:
+    """Rates of llama.cpp's products, FLOP/s: 16 bits in vectors of floats, BF16 two at a time where
+    the CPU can, 8 bits with weights in blocks.
+
+    Estimate: as many instructions a block of 32 as its kernels have, however wide the dot product,
+    and they issue as fast as multiply-adds of a register's FP32 lanes.
+    """
+    issued_per_s = vector[Dtype.FP32] / (2.0 * device.simd_width_bits.value / 32)
+    blocks_per_s = values.gemm_efficiency_fraction * issued_per_s / values.block_instruction_count
+    rates = {Dtype.INT8: float(2.0 * 32.0 * blocks_per_s), Dtype.FP16: own[Dtype.FP32]}
+    if Dtype.BF16 in own:
+        rates[Dtype.BF16] = min(own[Dtype.BF16], 2.0 * own[Dtype.FP32])
+    return rates
 
 
 def _levels(

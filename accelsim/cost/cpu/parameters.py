@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from accelsim.cost.class_parameters import class_parameters
@@ -61,6 +62,10 @@ class CpuParameters:
         page_fault_bytes: Block size above which an allocation is always fresh.
         heap_threshold_bytes: mmap threshold of a process that has imported the framework;
             calibrated CPUs follow the heap from there.
+        block_instruction_count: Vector instructions of a matrix product for 32 products with
+            weights in llama.cpp's blocks.
+        block_dot_instruction_count: The same of a matrix-vector product.
+        block_chunk_count: Outputs of such a product that a thread takes at a time.
         page_fault_parallel_count: Threads that fault side by side.
         memory_latency_s: Idle latency of main memory.
         outstanding_line_count: Cache lines one core waits for at a time.
@@ -76,6 +81,7 @@ class CpuParameters:
             against the last cache.
         keeps_heap: Whether the allocator keeps freed memory (jemalloc, tcmalloc, glibc with raised
             thresholds): nothing then page-faults after the first passes.
+        is_llama_cpp: Whether products are those of llama.cpp's kernels.
         kernels: Kernel times measured on this CPU; where a row's kernel is among them they replace
             the formulas.
     """
@@ -114,6 +120,9 @@ class CpuParameters:
     page_fault_s_per_byte: float
     page_fault_bytes: float
     heap_threshold_bytes: float
+    block_instruction_count: float
+    block_dot_instruction_count: float
+    block_chunk_count: float
     page_fault_parallel_count: float
     memory_latency_s: float
     outstanding_line_count: float
@@ -126,7 +135,19 @@ class CpuParameters:
     thread_count: int | None = None
     weights_cold: bool | None = None
     keeps_heap: bool = False
+    is_llama_cpp: bool = False
     kernels: FittedKernels | None = None
+
+    def of_llama_cpp(self) -> CpuParameters:
+        """Those of llama.cpp's kernels, which no calibration measures."""
+        return replace(
+            self,
+            is_llama_cpp=True,
+            gemv_efficiency_fraction=self.block_instruction_count
+            / self.block_dot_instruction_count,
+            gemm_block_count=self.block_chunk_count,
+            kernels=None,
+        )
 
 
 def cpu_parameters() -> CpuParameters:
