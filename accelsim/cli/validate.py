@@ -101,14 +101,19 @@ def validate(
 def _score_own(output: ResultWriter, options: ScoreOptions, suites: list[str] | None) -> None:
     """Score runs of the user's own."""
     from accelsim.learning.leave_one_out import score_runs
-    from accelsim.report.learning import scored_view
+    from accelsim.report.learning import scored_page, scored_view
 
     alone = replace(ScoreOptions(), runs=options.runs)
     if suites or options != alone:
         raise InvalidValueError("runs", str(options.runs), "no suite and no option beside it")
     found = score_runs(str(options.runs))
-    data = {"summary": found.summary(), "runs": list(found.rows)}
-    output.emit(data, lambda: scored_view(found.summary(), found.rows), rows=list(found.rows))
+    summary, rows = found.summary(), list(found.rows)
+    output.emit(
+        {"summary": summary, "runs": rows},
+        lambda: scored_view(summary, rows),
+        rows=rows,
+        page=lambda: scored_page(summary, rows, command_text()),
+    )
 
 
 @with_output

@@ -13,7 +13,9 @@ length), and e follows Student's t. The posterior is normal for given weights of
 are shared: Gelman et al., Bayesian Data Analysis, 3rd edition, section 15.4). Weights of the t are
 found by expectation and maximisation (Lange, Little and Taylor, Journal of the American Statistical
 Association 84, 1989), so that a wrong unit or a stalled run does not draw the others along; a run
-that lies four standard deviations from where the others expect it takes no part.
+that lies four standard deviations from where the others expect it takes no part. How large the
+errors of a system are in all is learned from its runs, too: its intervals narrow or widen with
+them.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 #: Degrees of freedom of a run's own error: heavy tails, as Lange et al. advise where they are not
 #: known.
 _FREEDOM = 4.0
-#: Runs that the spread before counts as, against what the runs say of their own spread: estimate.
+#: Runs that the spread before counts as, against what the runs of a system say of it: estimate.
 _PRIOR_RUNS = 4.0
 _STEPS = 50
 _TOLERANCE = 1e-6
@@ -104,6 +106,7 @@ class Hierarchy:
         runs: Runs of each system, shape (s,).
         weight: Weight of each run, at most (f + 1) / f; small where it is far from others like it,
             shape (n,).
+        scale: Variance of all that is off in a system over that before, shape (s,).
     """
 
     components: Components
@@ -111,6 +114,7 @@ class Hierarchy:
     systems_of: Mapping[str, IntArray]
     runs: IntArray
     weight: FloatArray
+    scale: FloatArray
     _cells: _Cells
     _posterior: _Posterior
 
@@ -135,7 +139,8 @@ class Hierarchy:
         if not near.all():
             posterior, weight = fit.robust(near)
         counts = np.bincount(system)
-        return cls(components, places, systems_of, counts, weight, cells, posterior)
+        scale = fit.scale(weight)
+        return cls(components, places, systems_of, counts, weight, scale, cells, posterior)
 
     def correction(
         self, effects: Sequence[str], sizes: Mapping[str, float], log_sigma: float
@@ -151,7 +156,7 @@ class Hierarchy:
         shared = _covariance(effects, shares, self.systems_of, len(self.runs))
         mean = float(shared @ known.pull)
         variance = sum(shares.shares) - float(shared @ known.precision @ shared)
-        near, own = shares.near, shares.own
+        near, scale = shares.near, 1.0
         place = self.systems.get(effects[0])
         if place is not None:
             like = near * self._cells.like(place, sizes, shares.length)
@@ -160,9 +165,10 @@ class Hierarchy:
             mean = rest * mean + float(gain @ known.seen[place])
             variance = rest**2 * variance
             near -= float(gain @ like)
-            own *= float(known.own_ratio[place])
+            scale = float(self.scale[place])
         count = int(self.runs[shared > 0].sum())
-        return Correction(log_sigma * mean, log_sigma * math.sqrt(variance + near + own), count)
+        sigma = log_sigma * math.sqrt(scale * (variance + near + shares.own))
+        return Correction(log_sigma * mean, sigma, count)
 
     @property
     def far_runs(self) -> list[int]:
@@ -251,7 +257,6 @@ class _Posterior:
             shape (s, c, c).
         precision: Inverse covariance of the systems' means, shape (s, s).
         pull: That times the means, shape (s,).
-        own_ratio: Variance of a run's own error over that before, shape (s,).
         expected: Mean of y / sigma of a run in each cell, shape (s, c).
         variance: Variance of that, shape (s, c).
     """
@@ -260,7 +265,6 @@ class _Posterior:
     inverse: FloatArray
     precision: FloatArray
     pull: FloatArray
-    own_ratio: FloatArray
     expected: FloatArray
     variance: FloatArray
 
@@ -285,10 +289,8 @@ class _Fit:
 
     def robust(self, used: BoolArray) -> tuple[_Posterior, FloatArray]:
         """The posterior from the runs used, and their weights."""
-        count = len(self.joint)
-        runs = np.bincount(self.system, used, count)
-        weight, own_ratio = used.astype(np.float64), np.ones(count)
-        posterior = self._posterior(weight, own_ratio)
+        weight = used.astype(np.float64)
+        posterior = self._posterior(weight)
         for _ in range(_STEPS):
             before = posterior.expected
             mean, variance = (
@@ -296,29 +298,19 @@ class _Fit:
                 for values in (posterior.expected, posterior.variance)
             )
             off = ((self.ratio - mean) ** 2 + variance) / self.components.own
-            weight = used * (_FREEDOM + 1) / (_FREEDOM + off / own_ratio[self.system])
-            own_ratio = (_PRIOR_RUNS + np.bincount(self.system, weight * off, count)) / (
-                _PRIOR_RUNS + runs
-            )
-            posterior = self._posterior(weight, own_ratio)
+            weight = used * (_FREEDOM + 1) / (_FREEDOM + off)
+            posterior = self._posterior(weight)
             if np.abs(posterior.expected - before).max() < _TOLERANCE:
                 break
         return posterior, weight
 
-    def _posterior(self, weight: FloatArray, own_ratio: FloatArray) -> _Posterior:
+    def _posterior(self, weight: FloatArray) -> _Posterior:
         """Rasmussen and Williams, 2006, equations 2.25 and 2.26, first for the cells of a system
         around what they have in common, then for that.
         """
         near = self.components.near * self.cells.correlation
-        count, most, _ = near.shape
-        flat = self.system * most + self.cells.cell
-        total = np.bincount(flat, weight, count * most).reshape(count, most)
-        sums = np.bincount(flat, weight * self.ratio, count * most).reshape(count, most)
-        total = np.maximum(total, _NO_WEIGHT)
-        seen, noise = sums / total, self.components.own * own_ratio[:, None] / total
-        inverse: FloatArray = np.asarray(
-            np.linalg.inv(near + noise[:, :, None] * np.eye(most)), dtype=np.float64
-        )
+        seen, noise = self._seen(weight)
+        inverse = _inverse(near, noise)
         once = inverse.sum(axis=2)
         weights = once.sum(axis=1)
         precision: FloatArray = np.asarray(
@@ -332,4 +324,33 @@ class _Fit:
         expected = rest * common[:, None] + (gain @ seen[:, :, None])[:, :, 0]
         spread = self.components.near - (gain * near).sum(axis=2)
         variance = rest**2 * variance[:, None] + spread
-        return _Posterior(seen, inverse, precision, pull, own_ratio, expected, variance)
+        return _Posterior(seen, inverse, precision, pull, expected, variance)
+
+    def _seen(self, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean of y / sigma of each cell, and its variance before, shape (s, c)."""
+        count, most = self.cells.correlation.shape[:2]
+        flat = self.system * most + self.cells.cell
+        total = np.bincount(flat, weight, count * most).reshape(count, most)
+        sums = np.bincount(flat, weight * self.ratio, count * most).reshape(count, most)
+        total = np.maximum(total, _NO_WEIGHT)
+        return sums / total, self.components.own / total
+
+    def scale(self, weight: FloatArray) -> FloatArray:
+        """Variance of all that is off in a system over that before, shape (s,).
+
+        The variance before counts as `_PRIOR_RUNS` runs (Gelman et al., 2013, section 3.3).
+        """
+        parts, count = self.components, len(self.joint)
+        seen, noise = self._seen(weight)
+        inverse = _inverse(parts.near * self.cells.correlation + sum(parts.shares), noise)
+        between = (seen[:, None, :] @ inverse @ seen[:, :, None]).ravel()
+        inside = (self.ratio - seen[self.system, self.cells.cell]) ** 2 / parts.own
+        squares = between + np.bincount(self.system, weight * inside, count)
+        runs = np.bincount(self.system, weight > 0, count)
+        return np.asarray((_PRIOR_RUNS + squares) / (_PRIOR_RUNS + runs))
+
+
+def _inverse(covariance: FloatArray, noise: FloatArray) -> FloatArray:
+    """Inverse of each covariance with noise on its diagonal, shape (s, c, c)."""
+    whole = covariance + noise[:, :, None] * np.eye(noise.shape[1])
+    return np.asarray(np.linalg.inv(whole), dtype=np.float64)

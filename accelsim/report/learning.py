@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from rich.console import Group, RenderableType
 
 from accelsim.plain import Document, Values
-from accelsim.quantity import written
+from accelsim.quantity import say, written
 from accelsim.report.listing import Listing
+from accelsim.report.page import Page, Section, figure, trace
+from accelsim.report.parts import COLOURS
 from accelsim.result import Metric
 
 _RUNS = (
@@ -69,6 +71,35 @@ def scored_view(summary: Sequence[Values], rows: Sequence[Values]) -> Renderable
         rows: Its rows.
     """
     return Group(Listing.of(_SCORED, summary), "", Listing.of(_LEFT_OUT, rows, "model | device"))
+
+
+def scored_page(summary: Sequence[Values], rows: Sequence[Values], command: str) -> Page:
+    """The report of runs with and without what the others say.
+
+    Args:
+        summary: As `scored_view` takes it.
+        rows: Likewise.
+        command: Command that makes the page again.
+    """
+    measured = [row["measured_s"] for row in rows]
+    names = [row["source"] for row in rows]
+    ends = [min(measured), max(measured)]
+    drawn = [trace("equal", ends, ends, "lines", line={"color": "#7f8a94", "width": 1})]
+    for place, (name, off) in enumerate(
+        (("as predicted", "off_fraction"), ("learned from the others", "learned_off_fraction"))
+    ):
+        times = [time / (1 + row[off]) for time, row in zip(measured, rows, strict=True)]
+        mark = {"marker": {"color": COLOURS[place]}}
+        drawn.append(trace(name, measured, times, text=names) | mark)
+    picture = figure(drawn, "measured, s", "predicted, s", "xy")
+    said = [
+        say("{phase}: {runs} runs, median error {error_fraction}, {learned_error_fraction} ", row)
+        + say("learned; intervals hold {coverage_fraction}, {learned_coverage_fraction}.", row)
+        for row in summary
+    ]
+    text = "Each run is corrected by all others but those of its own line or file."
+    table = Section.of("runs", "Predicted against measured", _LEFT_OUT, rows, text, picture)
+    return Page("Runs of your own", tuple(said), (table,), command)
 
 
 def changes(before: Mapping[str, Metric], after: Mapping[str, Metric]) -> list[Document]:

@@ -110,6 +110,15 @@ def test_the_nearer_the_more_it_is_corrected():
     assert widths == sorted(widths)
 
 
+def test_errors_larger_than_before_widen_and_smaller_ones_narrow():
+    widths = [
+        told_of(learned([factor * ratio for ratio in (0.1, -0.1, 0.12, -0.12)])).log_sigma
+        for factor in (0.1, 1.0, 3.0)
+    ]
+    assert widths == sorted(widths)
+    assert widths[2] > 1.2 * widths[1] > 1.3 * widths[0]
+
+
 def test_intervals_hold_what_they_promise():
     """Systems drawn from the model itself: nine of ten further runs lie in their interval."""
     generator = np.random.default_rng(3)
@@ -151,7 +160,6 @@ def test_the_posterior_is_that_of_the_joint_normal():
     batches, systems = [1.0, 2.0, 4.0, 2.0], ["a", "a", "a", "b"]
     ratios = np.array([0.1, 0.2, 0.15, -0.1])
     found = learned(ratios, systems, BY_SIZE, batches)
-    own = [float(found._posterior.own_ratio[found.systems[effects(s)[0]]]) for s in systems]
     names, logs = [effects(s) for s in systems], np.log(batches)
 
     def covariance(one, other, x, y):
@@ -164,14 +172,15 @@ def test_the_posterior_is_that_of_the_joint_normal():
             for a, x in zip(names, logs, strict=True)
         ]
     )
-    noise = BY_SIZE.own * np.array(own) / found.weight
+    noise = BY_SIZE.own / found.weight
     like = np.array(
         [covariance(effects("b"), n, math.log(3), x) for n, x in zip(names, logs, strict=True)]
     )
     gain = np.linalg.solve(joint + np.diag(noise), like)
     told = told_of(found, effects("b"), 3.0)
     assert told.shift == pytest.approx(gain @ ratios, rel=1e-3)
-    variance = 0.8 - gain @ like + BY_SIZE.own * own[3]
+    scale = float(found.scale[found.systems[effects("b")[0]]])
+    variance = scale * (0.8 - gain @ like + BY_SIZE.own)
     assert told.log_sigma == pytest.approx(SIGMA * math.sqrt(variance), rel=1e-3)
 
 

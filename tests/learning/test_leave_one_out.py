@@ -11,6 +11,7 @@ from accelsim.errors import InputError
 from accelsim.estimation.estimate import estimate
 from accelsim.learning.learn import learn
 from accelsim.learning.leave_one_out import score_runs
+from accelsim.report.learning import scored_page
 
 BATCHES = (1, 2, 4, 8, 16)
 
@@ -64,6 +65,18 @@ def test_the_command_writes_both_and_refuses_suites_beside(slow, capsys):
     with pytest.raises(SystemExit) as refused:
         main(("validate", "published", "--runs", str(slow)))
     assert refused.value.code == 2
+
+
+def test_the_page_draws_runs_before_and_after(slow):
+    found = score_runs(slow)
+    page = scored_page(found.summary(), found.rows, "accelsim validate")
+    line, before, after = page.sections[0].figure["data"]
+    assert before["x"] == after["x"]
+    for x, y, learned in zip(before["x"], before["y"], after["y"], strict=True):
+        assert y == pytest.approx(x / 1.3)
+        assert abs(learned / x - 1) < abs(y / x - 1)
+    assert "5 runs" in page.decision[0]
+    assert line["x"] == line["y"]
 
 
 def test_no_file_is_refused(tmp_path):
