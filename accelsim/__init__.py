@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from accelsim.workloads.lowering import ShapeColumns, lower
     from accelsim.workloads.sharding import Shard, Stage
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Arrivals",
     "CapacityPlan",
