@@ -27,6 +27,7 @@ from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.row_writer import PassForm, RowEntry, Written
 from accelsim.workloads.sharding import WHOLE, Shard
 from accelsim.workloads.sizes import ScenariosPart, Sizes
+from accelsim.workloads.variant import variant_codes
 
 _SIZES = tuple(f.name for f in fields(PassShape))
 #: A row that a layer launches so often is still told from the same of the layer before.
@@ -159,6 +160,7 @@ class LoweredBatch:
             dependency_offset=np.zeros(count + 1, dtype=np.int64),
             dependency=np.zeros(0, dtype=np.int64),
             epilogue_flop=None if self.epilogue_flop is None else self.epilogue_flop.reshape(count),
+            variant=np.tile(variant_codes(self.name), scenarios),
         )
 
     def launches_before(self) -> tuple[IntArray, IntArray]:

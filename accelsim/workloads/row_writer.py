@@ -9,6 +9,7 @@ autograd does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from itertools import groupby
 from math import prod
 from typing import NamedTuple, cast
@@ -38,7 +39,7 @@ _MIXED = frozenset({"bf16"})
 _PROMOTING = frozenset({OperatorKind.ELEMENTWISE, OperatorKind.COPY, OperatorKind.REDUCTION})
 
 
-@frozen
+@frozen(slots=False)
 class Tensor:
     """A shape, the row that produced it (-1: an input of the model) and a storage identity."""
 
@@ -47,12 +48,12 @@ class Tensor:
     storage: int
     element_bytes: float
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Number of elements."""
         return prod(self.shape)
 
-    @property
+    @cached_property
     def bytes(self) -> float:
         """Storage bytes."""
         return self.elements * self.element_bytes

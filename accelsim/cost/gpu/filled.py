@@ -36,6 +36,8 @@ _SIZES = np.array(
 )
 #: Parts of the way from one of them to the next, where the sides leave whole ones.
 _PARTS = 8
+#: A row's hash is multiplied by the golden ratio of 64 bits (Knuth, TAOCP 3, 6.4) and folded.
+_ODD, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 #: What grows with it.
 _GROW = frozenset({"flop", "read_bytes", "write_bytes"})
 
@@ -173,15 +175,17 @@ def _families(rows: Rows, side: str) -> tuple[IntArray, IntArray]:
 
 
 def _distinct(columns: Sequence[NDArray[Any]]) -> tuple[IntArray, IntArray]:
-    """The first of all equal rows, and which of these each row equals; columns of shape (r,)."""
-    rows = np.stack([column.astype(np.float64) for column in columns], axis=1)
-    content, width = rows.tobytes(), rows.itemsize * len(columns)
-    found: dict[bytes, int] = {}
-    place = [
-        found.setdefault(content[start : start + width], len(found))
-        for start in range(0, len(content), width)
-    ]
-    return np.unique(place, return_index=True)[1], np.array(place, dtype=np.int64)
+    """A row of all equal rows, and which of these each row equals; columns of shape (r,).
+
+    Rows are told apart by 64 bits of hash: of a million rows two that differ are taken for equal
+    once in 4e7 calls.
+    """
+    content = np.zeros(len(columns[0]), dtype=np.uint64)
+    for column in columns:
+        content = (content ^ column.astype(np.float64).view(np.uint64)) * _ODD
+        content ^= content >> _HALF
+    _, first, place = np.unique(content, return_index=True, return_inverse=True)
+    return first, place
 
 
 def _reached(family: IntArray, below: IntArray, count: int, reach: int) -> BoolArray:
