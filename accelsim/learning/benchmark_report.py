@@ -99,11 +99,10 @@ class BenchmarkReport(BaseModel):
         raise InvalidValueError("rate_qps", self.rate_qps, allowed)
 
 
-def read_report(path: Path, source: str, data: Document, told: Told) -> Iterator[Reading]:
+def read_report(source: str, data: Document, told: Told) -> Iterator[Reading]:
     """The run of a report.
 
     Args:
-        path: Its file.
         source: File and place.
         data: The report.
         told: What it does not say.
@@ -114,7 +113,7 @@ def read_report(path: Path, source: str, data: Document, told: Told) -> Iterator
             is of a kind that is not learned from.
     """
     parse = partial(BenchmarkReport.model_validate, data)
-    report = validated(path.with_name(source), parse, data)
+    report = validated(Path(source), parse, data)
     engines = [each for each in report.stack if each.kind == "inference_engine"]
     roles = ", ".join(sorted({engine.role for engine in engines}))
     if len(engines) != 1 or "prefill" in roles:

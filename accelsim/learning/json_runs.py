@@ -9,58 +9,66 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from copy import copy
+from functools import partial
 from pathlib import Path
 
 from accelsim.errors import ProfileError
 from accelsim.files.datafile import parse_json, read_text, read_yaml
 from accelsim.learning.benchmark_report import read_report
 from accelsim.learning.llama_bench import read_llama_bench
-from accelsim.learning.readings import Reading, Told
+from accelsim.learning.readings import Entry, Reading, Told
 from accelsim.learning.server_benchmarks import read_benchmark
 from accelsim.plain import Document
 
-MAX_BYTES = 128_000_000
-Reader = Callable[[Path, str, Document, Told], Iterator[Reading]]
+_MAX_BYTES = 128_000_000
+Reader = Callable[[str, Document, Told], Iterator[Reading]]
 #: Readers by a field that only their objects have.
 _READERS: dict[str, Reader] = {"scenario": read_report, "avg_ns": read_llama_bench}
 
 
-def read_objects(path: Path, told: Told) -> Iterator[Reading]:
-    """Runs of a file: one object, a list of them, or one a line.
+def object_entries(path: Path, told: Told) -> Iterator[Entry]:
+    """Entries of a file: one object, a list of them, or one a line.
 
     Args:
         path: The file.
         told: What the file does not say.
 
     Raises:
-        ProfileError: If an object is no result that is known; names the field.
-        InvalidValueError: If a device, model or engine is said nowhere.
+        ProfileError: If it cannot be read. An entry is, if it is no result that is known: names the
+            field; its InvalidValueError, if a device, model or engine is said nowhere.
     """
-    for place, data in _objects(path):
-        named = (reader for field, reader in _READERS.items() if field in data)
-        yield from next(named, read_benchmark)(path, f"{path.name}{place}", data, told)
+    for place, parse in _objects(path):
+        source = f"{path.name}{place}"
+        yield Entry(source, partial(_read, source, parse, told))
 
 
-def _objects(path: Path) -> Iterator[tuple[str, Document]]:
+def _read(source: str, parse: Callable[[], object], told: Told) -> Iterator[Reading]:
+    data = parse()
+    if not isinstance(data, dict):
+        raise ProfileError(source, ["expected an object: the result of a benchmark"])
+    named = (reader for field, reader in _READERS.items() if field in data)
+    return next(named, read_benchmark)(source, data, told)
+
+
+def _objects(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     """Objects of a file, each with its place."""
     if path.suffix in {".yaml", ".yml"}:
-        yield "", read_yaml(path, MAX_BYTES)
+        yield "", partial(read_yaml, path, _MAX_BYTES)
         return
-    text = read_text(path, MAX_BYTES)
+    text = read_text(path, _MAX_BYTES)
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and all(line.lstrip().startswith("{") for line in lines):
         for number, line in enumerate(lines, 1):
-            yield f", line {number}", parse_json(line, f"{path}, line {number}")
+            place = f", line {number}"
+            yield place, partial(parse_json, line, f"{path}{place}")
         return
     try:
         data = json.loads(text)
     except ValueError:
         data = parse_json(text, str(path))  # says where
-    if isinstance(data, list):
-        places = [(f", result {number}", each) for number, each in enumerate(data, 1)]
-    else:
-        places = [("", data)]
-    for place, each in places:
-        if not isinstance(each, dict):
-            raise ProfileError(f"{path}{place}", ["expected an object: the result of a benchmark"])
-        yield place, each
+    if not isinstance(data, list):
+        yield "", partial(copy, data)
+        return
+    for number, each in enumerate(data, 1):
+        yield f", result {number}", partial(copy, each)

@@ -17,7 +17,7 @@ from accelsim.estimation.learned import Learned, LearnedRun, System, read_learne
 from accelsim.estimation.options import ModelOptions, RunOptions, RunShape
 from accelsim.estimation.simulate import phase_of, simulate, system_of
 from accelsim.frozen import frozen
-from accelsim.learning.readings import Reading, Told
+from accelsim.learning.readings import Entry, Reading, Told
 from accelsim.plain import Document, Values
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.options import ServingOptions
@@ -88,19 +88,21 @@ def learn(
         progress: Called before each run with its place, the number of runs and where it is from.
 
     Raises:
-        InputError: If a file cannot be read, or says too little; its subclasses say which. Runs
-            that cannot be predicted are refused alone.
+        InputError: If a file cannot be read, or nothing of it; its subclasses say which. Lines and
+            results that say too little, or cannot be predicted, are refused alone.
     """
-    readings = list(_readings(map(Path, files), told or Told()))
+    entries = list(_entries(map(Path, files), told or Told()))
     runs = list(read_learned(known, "known").runs) if known is not None else []
     refused: Document = {}
-    for place, reading in enumerate(readings):
+    for place, entry in enumerate(entries):
         if progress is not None:
-            progress(place, len(readings), reading.source)
+            progress(place, len(entries), entry.source)
         try:
-            runs += _learned(reading)
+            runs += [run for reading in entry.read() for run in _learned(reading)]
         except InputError as error:
-            refused[reading.source] = str(error)
+            refused[entry.source] = str(error)
+            if len(entries) == 1 and not runs:
+                raise
     if not runs:
         reasons = "; ".join(dict.fromkeys(map(str, refused.values()))) or "they hold no run"
         raise InvalidValueError("files", [str(f) for f in files], f"runs to learn from: {reasons}")
@@ -153,17 +155,17 @@ def _distinct(runs: Iterable[LearnedRun], refused: Document) -> Iterator[Learned
             yield run
 
 
-def _readings(paths: Iterable[Path], told: Told) -> Iterator[Reading]:
-    """Runs of files by their endings."""
+def _entries(paths: Iterable[Path], told: Told) -> Iterator[Entry]:
+    """Entries of files by their endings."""
     for path in paths:
         if path.suffix == ".csv":
-            from accelsim.learning.run_table import read_table
+            from accelsim.learning.run_table import table_entries
 
-            yield from read_table(path, told)
+            yield from table_entries(path, told)
         elif path.suffix in {".json", ".jsonl", ".yaml", ".yml"}:
-            from accelsim.learning.json_runs import read_objects
+            from accelsim.learning.json_runs import object_entries
 
-            yield from read_objects(path, told)
+            yield from object_entries(path, told)
         else:
             raise InvalidValueError("file", str(path), "a .json, .jsonl, .yaml or .csv file")
 

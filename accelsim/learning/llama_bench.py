@@ -62,11 +62,10 @@ class LlamaBench(BaseModel):
         return self.gpu_info if on_gpu else self.cpu_info
 
 
-def read_llama_bench(path: Path, source: str, data: Document, told: Told) -> Iterator[Reading]:
+def read_llama_bench(source: str, data: Document, told: Told) -> Iterator[Reading]:
     """The run of a test.
 
     Args:
-        path: Its file.
         source: File and place.
         data: The test.
         told: What it does not say, or says in words that are not known.
@@ -76,7 +75,7 @@ def read_llama_bench(path: Path, source: str, data: Document, told: Told) -> Ite
         InvalidValueError: If some layers run on the CPU, if it is on several devices, or if a
             prompt is timed after a context or with tokens.
     """
-    test = validated(path.with_name(source), partial(LlamaBench.model_validate, data), data)
+    test = validated(Path(source), partial(LlamaBench.model_validate, data), data)
     if 0 < test.n_gpu_layers < _ALL_LAYERS and test.gpu_info and told.device is None:
         remedy = "Say --device where all layers are on it."
         raise InvalidValueError("n_gpu_layers", test.n_gpu_layers, "0, -1 or 99: all", remedy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 
 from accelsim.errors import InvalidValueError
@@ -57,6 +57,19 @@ class Reading:
     load: Values | None = None
     shape: Values | None = None
     date: str = ""
+
+
+@frozen
+class Entry:
+    """A place of a file that is read, or refused, alone.
+
+    Attributes:
+        source: File and place.
+        read: Reads its runs.
+    """
+
+    source: str
+    read: Callable[[], Iterable[Reading]]
 
 
 def filled(source: str, known: Mapping[str, object], told: Told, needed: tuple[str, ...]) -> Told:

@@ -10,22 +10,27 @@ are steps of one run, whose median after the first tenth counts, and columns tha
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Annotated, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.files.datafile import validated
 from accelsim.files.plainfile import table_rows
-from accelsim.learning.readings import Reading, Told, filled
+from accelsim.learning.readings import Entry, Reading, Told, filled
 from accelsim.plain import Document
 
 _MAX_BYTES = 32_000_000
-_SIZES = ("batch", "seq_len", "output_len", "image_size")
-_TEXTS = ("model", "device", "stack", "precision", "cluster", "plan", "driver")
-_COUNTS = ("users", "tp", "gpus", *_SIZES)
 _WARM_UP = 0.1
+_Count = Annotated[int, Field(ge=1, le=100_000_000)]
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+#: Metrics of a server: seconds, and the phase.
+_OfServer = Literal["ttft_ms", "tpot_ms"]
+_PHASES = {"ttft_ms": "prompt", "tpot_ms": "decode"}
 #: Metrics of a batch: seconds of one, and what a rate is of.
 _TIMES = {"latency_s": 1.0, "latency_ms": 1e-3, "iteration_s": 1.0, "iteration_ms": 1e-3}
 _RATES = {
@@ -34,147 +39,119 @@ _RATES = {
     "tokens_per_s": ("batch", "seq_len"),
     "tokens_per_s_per_device": ("batch", "seq_len", "gpus"),
 }
-#: Metrics that only training has.
-_TRAINING = frozenset({"iteration_s", "iteration_ms", *list(_RATES)[2:]})
-_OF_SERVER = {"ttft_ms": "prompt", "tpot_ms": "decode"}
-METRICS = (*_TIMES, *_RATES, *_OF_SERVER)
-_COLUMNS = frozenset((*_TEXTS, *_COUNTS, "mode", "date", "prompt", "output", "metric", "value"))
+_OfInference = Literal["latency_s", "latency_ms", "throughput_per_s", "samples_per_s"]
+_OfTraining = Literal["iteration_s", "iteration_ms", "tokens_per_s", "tokens_per_s_per_device"]
+_METRICS = (*get_args(_OfServer), *get_args(_OfInference), *get_args(_OfTraining))
+_SIZES = ("batch", "seq_len", "output_len", "image_size")
 
 
-def read_table(path: Path, told: Told) -> Iterator[Reading]:
-    """Runs of a table, or the run of a log.
+class Row(BaseModel):
+    """A line of a table; an empty cell is left out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    model: str = ""
+    device: str = ""
+    stack: str = ""
+    precision: str = ""
+    driver: str = ""
+    date: str = ""
+    mode: Literal["inference", "training"] | None = None
+    batch: _Count | None = None
+    seq_len: _Count | None = None
+    output_len: _Count | None = None
+    image_size: _Count | None = None
+    users: _Count = 1
+    prompt: str = ""
+    output: str = ""
+    tp: _Count | None = None
+    cluster: str = ""
+    gpus: _Count | None = None
+    plan: str = ""
+    metrics: Annotated[dict[_OfServer | _OfInference | _OfTraining, _Positive], Field(min_length=1)]
+
+
+def table_entries(path: Path, told: Told) -> Iterator[Entry]:
+    """Lines of a table, or a log as a whole.
 
     Args:
         path: The file.
         told: What its rows do not say.
 
     Raises:
-        ProfileError: If a column is missing or unknown, or a cell is no value of its column; names
-            the line and the column.
-        InvalidValueError: If a model, a device or a size is said nowhere.
+        ProfileError: If no column is of a metric, or one stands twice. An entry is, if a column is
+            unknown or a cell is no value of its column: names the line and the column; its
+            InvalidValueError, if a model, a device or a size is said nowhere.
     """
-    rows = list(table_rows(path, _MAX_BYTES))
-    header = [name.strip() for name in rows[0]] if rows else []
-    lines = _Lines(path, header)
-    lines.check()
-    cells = [
-        (line, {n: c.strip() for n, c in zip(header, row, strict=False)})
-        for line, row in enumerate(rows[1:], 2)
-        if any(cell.strip() for cell in row)
-    ]
+    lines = list(table_rows(path, _MAX_BYTES))
+    header = [name.strip() for name in lines[0]] if lines else []
+    if not {"metric", *_METRICS} & set(header) or len(set(header)) < len(header):
+        names = ", ".join((*list(Row.model_fields)[:-1], "metric, value", *_METRICS))
+        problem = f"line 1: a column metric, or one named after one, and none twice: {names}"
+        raise ProfileError(str(path), [problem])
+    rows = {
+        f"{path.name}, line {line}": {n: c.strip() for n, c in zip(header, cells, strict=False)}
+        for line, cells in enumerate(lines[1:], 2)
+        if any(cell.strip() for cell in cells)
+    }
     if "step" in header:
-        yield from lines.log(cells, told)
+        yield Entry(path.name, partial(_of_log, path.name, rows, told))
         return
-    for line, row in cells:
-        for metric, value in lines.figures(line, row):
-            yield lines.reading(line, row, metric, value, told)
+    for source, cells in rows.items():
+        yield Entry(source, partial(_of_row, source, cells, told))
 
 
-class _Lines:
-    """Lines of a table.
-
-    Args:
-        path: The file.
-        header: Names of its columns.
-    """
-
-    def __init__(self, path: Path, header: Sequence[str]) -> None:
-        self.path, self.header = path, header
-        self.metrics = [name for name in header if name in METRICS]
-
-    def check(self) -> None:
-        """Refuse a table without a figure, or with a column that nobody knows."""
-        named = {"metric", "value"} <= set(self.header)
-        known = _COLUMNS | set(METRICS)
-        unknown = [n for n in self.header if n not in known and "step" not in self.header]
-        twice = [n for n in self.header if self.header.count(n) > 1]
-        if not named and not self.metrics:
-            raise self.refused(1, f"no column metric and value, nor one of {', '.join(METRICS)}")
-        if twice:
-            raise self.refused(1, f"column {twice[0]} stands twice")
-        if unknown:
-            columns = ", ".join(sorted(known))
-            raise self.refused(1, f"unknown column {unknown[0]}; columns are {columns}")
-
-    def refused(self, line: int, problem: str) -> ProfileError:
-        return ProfileError(str(self.path), [f"line {line}: {problem}"])
-
-    def number(self, line: int, name: str, cell: str) -> float:
-        """A number above 0."""
-        try:
-            value = float(cell)
-        except ValueError:
-            value = math.nan
-        if not 0 < value < math.inf:
-            raise self.refused(line, f"{name}: {cell[:60]!r} is no number above 0")
-        return value
-
-    def count(self, line: int, name: str, cell: str) -> int:
-        """A whole number above 0."""
-        value = self.number(line, name, cell)
-        if value != int(value):
-            raise self.refused(line, f"{name}: {cell[:60]!r} is no whole number")
-        return int(value)
-
-    def figures(self, line: int, row: Mapping[str, str]) -> Iterator[tuple[str, float]]:
-        """Metrics of a row."""
-        for name in self.metrics:
-            if row.get(name):
-                yield name, self.number(line, name, row[name])
-        if not self.metrics:
-            metric = row["metric"]
-            if metric not in METRICS:
-                known = ", ".join(METRICS)
-                raise self.refused(line, f"metric: {metric[:60]!r} is none of {known}")
-            yield metric, self.number(line, "value", row["value"])
-
-    def log(self, cells: Sequence[tuple[int, Mapping[str, str]]], told: Told) -> Iterator[Reading]:
-        """The run of a log, by each of its metrics' first."""
-        figures: dict[str, list[float]] = {}
-        for line, row in cells:
-            for metric, value in self.figures(line, row):
-                figures.setdefault(metric, []).append(value)
-        for metric, values in list(figures.items())[:1]:
-            steady = values[int(_WARM_UP * len(values)) :]
-            row = {**cells[-1][1], "mode": "training"}
-            yield self.reading(cells[-1][0], row, metric, median(steady), told)
-
-    def reading(
-        self, line: int, row: Mapping[str, str], metric: str, value: float, told: Told
-    ) -> Reading:
-        """A run of a row."""
-        source, date = f"{self.path.name}, line {line}", row.get("date", "")
-        counts = {name: self.count(line, name, row[name]) for name in _COUNTS if row.get(name)}
-        known: Document = {name: row.get(name) for name in _TEXTS} | counts
-        known["engine"] = known.pop("stack")
-        if metric in _OF_SERVER:
-            said = filled(source, known, told, ("model", "device"))
-            load: Document = {name: row[name] for name in ("prompt", "output") if row.get(name)}
-            load["users"] = counts.get("users", 1)
-            return Reading(source, said, {_OF_SERVER[metric]: value / 1e3}, load, date=date)
-        mode = row.get("mode") or ("training" if metric in _TRAINING else "inference")
-        if mode not in {"inference", "training"}:
-            raise self.refused(line, f"mode: {mode[:60]!r} is neither inference nor training")
-        if metric in _TRAINING and mode != "training":
-            raise self.refused(line, f"metric: {metric} is of training")
-        return _of_batch(Reading(source, Told(), {mode: value}, date=date), known, metric, told)
+def _of_row(source: str, cells: Mapping[str, str], told: Told) -> Iterator[Reading]:
+    """Runs of a row."""
+    row = _row(source, cells)
+    for metric, value in row.metrics.items():
+        yield _reading(source, row, metric, value, told)
 
 
-def _of_batch(reading: Reading, known: Document, metric: str, told: Told) -> Reading:
-    """A run of its own, or of training on several devices, with seconds of a batch."""
-    ((mode, value),) = reading.measured_s.items()
-    where = "cluster" if known["cluster"] or told.cluster else "device"
+def _of_log(source: str, lines: Mapping[str, Mapping[str, str]], told: Told) -> Iterator[Reading]:
+    """The run of a log: its last row, with the median of the metric that it has first."""
+    known = {*Row.model_fields, *_METRICS}
+    rows = [
+        _row(line, {name: cell for name, cell in cells.items() if name in known})
+        for line, cells in lines.items()
+        if any(cells.get(name) for name in _METRICS)
+    ]
+    for metric in list(rows[-1].metrics)[:1] if rows else ():
+        values = [row.metrics[metric] for row in rows if metric in row.metrics]
+        steady = median(values[int(_WARM_UP * len(values)) :])
+        last = rows[-1].model_copy(update={"mode": "training"})
+        yield _reading(source, last, metric, steady, told)
+
+
+def _row(source: str, cells: Mapping[str, str]) -> Row:
+    data: Document = {name: cell for name, cell in cells.items() if cell}
+    metrics = {name: data.pop(name) for name in _METRICS if name in data}
+    if "metric" in data:
+        metrics[data.pop("metric")] = data.pop("value", None)
+    data["metrics"] = metrics
+    return validated(Path(source), partial(Row.model_validate, data), data)
+
+
+def _reading(source: str, row: Row, metric: str, value: float, told: Told) -> Reading:
+    """A run of a row."""
+    known = row.model_dump() | {"engine": row.stack}
+    if metric in _PHASES:
+        said = filled(source, known, told, ("model", "device"))
+        load = {name: known[name] for name in ("prompt", "output", "users") if known[name]}
+        return Reading(source, said, {_PHASES[metric]: value / 1e3}, load, date=row.date)
+    is_training = metric in get_args(_OfTraining)
+    mode = row.mode or ("training" if is_training else "inference")
+    where = "cluster" if row.cluster or told.cluster else "device"
     needed = _RATES.get(metric, ()) if mode == "training" else ()
-    said = filled(reading.source, known, told, ("model", where, *needed))
-    if mode == "inference" and said.is_planned:
-        allowed = f"no value of an inference: {reading.source}"
-        raise InvalidValueError("plan", said.plan or said.gpus or said.cluster, allowed)
-    sizes = {name: known.get(name) or getattr(said, name, None) for name in _SIZES}
-    shape = {name: size for name, size in sizes.items() if size}
+    said = filled(source, known, told, ("model", where, *needed))
+    if mode == "inference" and (is_training or said.is_planned):
+        raise InvalidValueError("mode", mode, f"training, with {metric} or a plan: {source}")
+    sizes = {name: known[name] or getattr(said, name, None) for name in _SIZES}
     if metric in _TIMES:
         seconds = _TIMES[metric] * value
     else:
-        amounts = dict.fromkeys(_RATES[metric], 1) | shape
-        seconds = amounts["batch"] * (amounts["seq_len"] if "seq_len" in needed else 1) / value
+        seconds = (said.batch or 1) / value
+        seconds *= (said.seq_len or 1) if "seq_len" in needed else 1
         seconds /= (said.gpus or 1) if "gpus" in needed else 1
-    return replace(reading, told=said, measured_s={mode: seconds}, shape=shape)
+    shape = {name: size for name, size in sizes.items() if size}
+    return Reading(source, said, {mode: seconds}, shape=shape, date=row.date)

@@ -66,11 +66,10 @@ class ServerBenchmark(BaseModel):
         return lengths | {"rate_per_s": self.request_rate}
 
 
-def read_benchmark(path: Path, source: str, data: Document, told: Told) -> Iterator[Reading]:
+def read_benchmark(source: str, data: Document, told: Told) -> Iterator[Reading]:
     """The run of a result.
 
     Args:
-        path: Its file.
         source: File and place.
         data: The result.
         told: What it does not say: device, and what it lacks of model and engine.
@@ -79,7 +78,7 @@ def read_benchmark(path: Path, source: str, data: Document, told: Told) -> Itera
         ProfileError: If it is no such result; names the field.
         InvalidValueError: If the device, model or engine is said nowhere.
     """
-    found = validated(path.with_name(source), partial(ServerBenchmark.model_validate, data), data)
+    found = validated(Path(source), partial(ServerBenchmark.model_validate, data), data)
     backend = found.backend.partition("-")[0]
     known = {
         "model": found.model_id,

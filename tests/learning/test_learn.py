@@ -267,15 +267,16 @@ def test_what_is_no_benchmark_is_refused(tmp_path, text):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("resnet-50,t4,8,latency_ms,-3", "value"),
-        ("resnet-50,t4,8,latency_ms,0", "value"),
-        ("resnet-50,t4,8,latency_ms,nan", "value"),
+        ("resnet-50,t4,8,latency_ms,-3", "latency_ms"),
+        ("resnet-50,t4,8,latency_ms,0", "latency_ms"),
+        ("resnet-50,t4,8,latency_ms,nan", "latency_ms"),
+        ("resnet-50,t4,8,latency_ms,", "latency_ms"),
         ("resnet-50,t4,many,latency_ms,3", "batch"),
-        ("resnet-50,t4,8,speed,3", "metric"),
+        ("resnet-50,t4,8,speed,3", "speed"),
     ],
 )
 def test_a_wrong_cell_is_refused_by_line_and_column(tmp_path, row, message):
-    with pytest.raises(ProfileError, match=rf"line 2.*{message}|{message}"):
+    with pytest.raises(ProfileError, match=rf"line 2.*{message}"):
         learn([table(tmp_path, row)])
 
 
@@ -283,7 +284,7 @@ def test_a_column_nobody_knows_is_refused(tmp_path):
     path = table(
         tmp_path, "resnet-50,t4,8,latency_ms,3,1", header="model,device,batch,metric,value,x"
     )
-    with pytest.raises(ProfileError, match="unknown column x"):
+    with pytest.raises(ProfileError, match="line 2: x: extra"):
         learn([path])
 
 
@@ -291,6 +292,60 @@ def test_a_row_that_cannot_be_predicted_is_refused_alone(tmp_path):
     found = learn([table(tmp_path, "resnet-50,t4,8,latency_ms,9", "nope,t4,8,latency_ms,9")])
     assert len(found.profile.runs) == 1
     assert "nope" in found.refused["runs.csv, line 3"]
+
+
+def test_lines_and_results_that_say_nothing_are_refused_alone(tmp_path):
+    """A time of 0, a damaged line, a device that nobody says."""
+    good = json.loads((DATA / "llama_bench.json").read_text())
+    tests = [good[0], good[0] | {"avg_ns": 0}, good[1] | {"gpu_info": "", "cpu_info": ""}, 7]
+    found = learn([written(tmp_path, tests)])
+    assert [run.phase for run in found.profile.runs] == ["prompt"]
+    assert list(found.refused) == [f"runs.json, result {place}" for place in (2, 3, 4)]
+    assert "avg_ns" in found.refused["runs.json, result 2"]
+    assert "--device" in found.refused["runs.json, result 3"]
+    lines = tmp_path / "runs.jsonl"
+    lines.write_text("\n".join([json.dumps(good[0]), '{"avg_ns": ', json.dumps(good[1])]))
+    found = learn([lines])
+    assert (len(found.profile.runs), list(found.refused)) == (2, ["runs.jsonl, line 2"])
+    rows = (
+        "resnet-50,t4,8,latency_ms,9",
+        "resnet-50,t4,8,latency_ms,0",
+        "resnet-50,t4,x,latency_ms,9",
+    )
+    found = learn([table(tmp_path, *rows)])
+    assert len(found.profile.runs) == 1
+    assert "latency_ms" in found.refused["runs.csv, line 3"]
+    assert "batch" in found.refused["runs.csv, line 4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("runs.yaml", "version: 0.2\n  results: ["),
+        ("runs.yaml", "scenario: 3"),
+        ("runs.csv", ""),
+        ("runs.csv", "model,device\nresnet-50,t4"),
+        ("runs.csv", "model,device,latency_s,latency_s\nresnet-50,t4,1,2"),
+        ("runs.csv", "\x00\xff"),
+        ("runs.csv", "step,iteration_s\n1,\n"),
+        ("runs.txt", "resnet-50"),
+    ],
+)
+def test_what_is_no_file_of_runs_is_refused(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(AccelsimError):
+        learn([path], H100)
+
+
+def test_users_of_a_report_are_those_of_each_replica(tmp_path):
+    load = "scenario.load.standardized"
+    change = [(f"{load}.rate_qps", None), (f"{load}.concurrency", 16)]
+    many, few = (
+        learn([written(tmp_path, report([*change, (f"{STANDARD}.replicas", count)]))]).rows()
+        for count in (2, 1)
+    )
+    assert [row["predicted_s"] for row in many] < [row["predicted_s"] for row in few]
 
 
 def test_what_a_file_does_not_say_is_asked_for_by_option(tmp_path):
@@ -372,7 +427,9 @@ def test_training_on_devices_is_corrected_by_plans_like_those_measured(tmp_path)
 def test_a_log_of_training_is_one_run(tmp_path):
     path = tmp_path / "log.csv"
     steps = [(1, 9.0, 11.0), *((step, 5.0 / step, 2.0) for step in range(2, 30))]
-    path.write_text("step,loss,iteration_s\n" + "\n".join(f"{a},{b},{c}" for a, b, c in steps))
+    path.write_text(
+        "step,loss,iteration_s\n" + "\n".join(f"{a},{b},{c}" for a, b, c in steps) + "\n30,0.2,\n"
+    )
     where = {"device": "h100-sxm-80gb", "engine": "megatron", "gpus": 8}
     told = Told(model="llama-3.2-1b", batch=64, seq_len=512, **where)
     (run,) = learn([path], told).rows()
