@@ -9,6 +9,7 @@ pass.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -28,7 +29,7 @@ from accelsim.workloads.model import Lowered, PassShape
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.recomputation import recomputed
-from accelsim.workloads.training import Optimizer, WordLoss, training_graph
+from accelsim.workloads.training import Optimizer, WordLoss, training_graph, training_graphs
 
 # Graphs are immutable and lowered once: what is derived from one is kept beside it.
 _step = lru_cache(maxsize=64)(training_graph)
@@ -152,6 +153,24 @@ class TrainingStep:
     lowered: Lowered
 
 
+def training_steps(runs: Sequence[ResolvedRun], *, folds: bool = False) -> list[TrainingStep]:
+    """Training steps of runs that differ in batch, shard and adapters alone; see `training_step`.
+
+    Args:
+        runs: Training runs.
+        folds: As of `training_step`.
+    """
+    run = runs[0]
+    if len(runs) == 1 or run.workload.captured or any(run.lora_rank is not None for run in runs):
+        return [training_step(run, folds=folds) for run in runs]
+    lowered = [_lower(run, Phase.FORWARD, folds=folds) for run in runs]
+    counts = [(one.parameter_count, one.parameter_tensor_count) for one in lowered]
+    still, how = run.workload.parameters.untrained, (run.precision, run.optimizer)
+    graphs = [one.graph for one in lowered]
+    steps = training_graphs(graphs, counts, *how, loss=_loss(run), untrained=still)
+    return [_of_family(*each) for each in zip(runs, lowered, steps, strict=True)]
+
+
 def training_step(run: ResolvedRun, *, folds: bool = False) -> TrainingStep:
     """Forward, backward and optimizer rows of a training run's part of the batch.
 
@@ -171,15 +190,22 @@ def training_step(run: ResolvedRun, *, folds: bool = False) -> TrainingStep:
     if run.workload.captured is None:
         still = run.workload.parameters.untrained
         step = _step(graph, *counts, run.precision, run.optimizer, loss=_loss(run), untrained=still)
-        kept = np.where(rows_within(graph, still), 0.0, graph.saved_bytes)
-        graph = replace(graph, saved_bytes=kept)
-        return _checkpointed(run, TrainingStep(graph, step, forward))
+        return _of_family(run, forward, step)
     from accelsim.workloads.capture.workload import captured_training
 
     rule = run.optimizer.name
     step = captured_training(run.workload, _shape(run), run.precision, optimizer_name=rule)
     # with what training keeps, unlike the inference pass
     return TrainingStep(step.take(step.phase == int(Phase.FORWARD)), step, forward)
+
+
+def _of_family(run: ResolvedRun, lowered: Lowered, rows: OperatorGraph) -> TrainingStep:
+    """The step of a catalogued model; of untrained modules nothing is kept."""
+    forward, still = lowered.graph, run.workload.parameters.untrained
+    if still:
+        kept = np.where(rows_within(forward, still), 0.0, forward.saved_bytes)
+        forward = replace(forward, saved_bytes=kept)
+    return _checkpointed(run, TrainingStep(forward, rows, lowered))
 
 
 def _checkpointed(run: ResolvedRun, step: TrainingStep) -> TrainingStep:

@@ -18,7 +18,7 @@ from accelsim.cost.contraction import visible_pairs
 from accelsim.cost.table import CostTable, ParameterTier
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.estimation.likeness import Setting, setting_of
-from accelsim.estimation.passes import TrainingStep, fused, input_bytes, training_step
+from accelsim.estimation.passes import TrainingStep, fused, input_bytes, training_step, training_steps
 from accelsim.estimation.run import ResolvedRun, RunKey
 from accelsim.estimation.schedule import device_settings
 from accelsim.estimation.sharded_costs import rank_costs
@@ -201,13 +201,11 @@ class _Written:
     update: OperatorGraph
 
 
-def _written(run: ResolvedRun) -> _Written:
-    """Rows of a run: of a CPU all, as it prices a row by the weights of all others, too."""
-    is_whole = isinstance(run.device, CpuProfile)
-    step = training_step(run, folds=not is_whole)
+def _written(run: ResolvedRun, step: TrainingStep, *, is_whole: bool) -> _Written:
+    """Rows of a run, or all of the device's where it is priced as a whole."""
     rows = fused(run, step.rows)
-    is_update = rows.phase == int(Phase.OPTIMIZER)
-    passes, update = rows.take(~is_update), rows.take(is_update)
+    count = int(np.count_nonzero(rows.phase != int(Phase.OPTIMIZER)))
+    passes, update = rows.part(0, count), rows.part(count, len(rows))
     blocks = _Blocks.of(step, passes, run)
     own = blocks.distinct_rows
     if is_whole:
@@ -217,7 +215,12 @@ def _written(run: ResolvedRun) -> _Written:
 
 def _units(runs: Sequence[ResolvedRun]) -> list[_Unit]:
     """Price runs, whose rows are summed up together."""
-    written = [_written(run) for run in runs]
+    # a CPU prices a row by the weights of all others, too
+    is_whole = isinstance(runs[0].device, CpuProfile)
+    steps = training_steps(runs, folds=not is_whole)
+    written = [
+        _written(run, step, is_whole=is_whole) for run, step in zip(runs, steps, strict=True)
+    ]
     updates = concatenate([one.update for one in written])
     tables = _tables([*(one.graph for one in written), updates], [*runs, runs[0]])
     priced = [table.part(one.places) for table, one in zip(tables, written, strict=False)]

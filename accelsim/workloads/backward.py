@@ -9,7 +9,7 @@ consumers their gradients are added. The gradient of the model's own input is no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypedDict, Unpack
 
@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.frozen import frozen
 from accelsim.plain import Document
-from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, chained
+from accelsim.workloads.graph import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    OperatorGraph,
+    chained,
+    concatenate,
+    parts,
+)
 from accelsim.workloads.memory_layers import DROPOUT
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 
@@ -86,12 +94,21 @@ def rows_within(graph: OperatorGraph, modules: tuple[str, ...]) -> BoolArray:
 
 
 def backward_graph(forward: OperatorGraph, untrained: tuple[str, ...] = ()) -> OperatorGraph:
-    """Backward rows of a forward graph, last layer first, as one chain.
+    """Backward rows of one graph; see `backward_graphs`."""
+    return backward_graphs([forward], untrained)[0]
+
+
+def backward_graphs(
+    forwards: Sequence[OperatorGraph], untrained: tuple[str, ...] = ()
+) -> list[OperatorGraph]:
+    """Backward rows of forward graphs, each last layer first, as one chain.
 
     Args:
-        forward: Forward rows with their dependencies.
+        forwards: Forward rows with their dependencies.
         untrained: Modules whose rows have none, and whose outputs have no gradient.
     """
+    run = np.repeat(np.arange(len(forwards)), [len(graph) for graph in forwards])
+    forward = concatenate(forwards, waits=False)
     still = rows_within(forward, untrained)
     trained = np.concatenate([[0], np.cumsum(~still[forward.dependency])])
     has_input_gradient = np.diff(trained[forward.dependency_offset]) > 0
@@ -101,7 +118,9 @@ def backward_graph(forward: OperatorGraph, untrained: tuple[str, ...] = ()) -> O
         if gradients is not None:
             of_kind = ForwardRows(forward, rows)
             blocks += gradients(of_kind, of_kind.where(has_input_gradient[rows]))
-    return rows_graph(blocks, forward.name, forward.path, forward.dtype, Phase.BACKWARD)
+    whole = rows_graph(blocks, forward.name, forward.path, forward.dtype, Phase.BACKWARD, run)
+    source = np.concatenate([block.source for block in blocks])
+    return parts(whole, np.bincount(run[source], minlength=len(forwards)))
 
 
 def rows_graph(
@@ -110,8 +129,9 @@ def rows_graph(
     paths: tuple[str, ...],
     dtypes: NDArray[np.int8],
     phase: Phase,
+    run: IntArray | None = None,
 ) -> OperatorGraph:
-    """Blocks as one chain, last forward row first.
+    """Blocks as one chain, last forward row first, those of each run after those of the run before.
 
     Args:
         blocks: Rows by the forward row they belong to.
@@ -119,11 +139,12 @@ def rows_graph(
         paths: Their paths.
         dtypes: Their dtypes.
         phase: Phase of all rows.
+        run: Run of each forward row; one where None.
     """
     source = np.concatenate([block.source for block in blocks])
     step = np.repeat([block.step for block in blocks], [len(block.source) for block in blocks])
     suffixes = [suffix for block in blocks for suffix in [block.suffix] * len(block.source)]
-    order = np.lexsort((step, -source))
+    order = np.lexsort((step, -source) if run is None else (step, -source, run[source]))
     columns: Document = {
         name: np.concatenate([getattr(block, name) for block in blocks])[order]
         for name in ("kind", "dims", "flop", "read_bytes", "write_bytes", "weight_bytes")

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError
@@ -183,6 +184,19 @@ class OperatorGraph:
             epilogue_flop=None if self.epilogue_flop is None else self.epilogue_flop[index],
         )
 
+    def part(self, begin: int, end: int) -> OperatorGraph:
+        """Rows from one to before another, chained as by `take`; the columns are views."""
+        columns = {name: getattr(self, name)[begin:end] for name in _ARRAY_COLUMNS}
+        offset, dependency = chained(end - begin)
+        return OperatorGraph(
+            **columns,
+            name=self.name[begin:end],
+            path=self.path[begin:end],
+            dependency_offset=offset,
+            dependency=dependency,
+            epilogue_flop=None if self.epilogue_flop is None else self.epilogue_flop[begin:end],
+        )
+
     def with_phase(self, phase: Phase) -> OperatorGraph:
         """The same graph with every row in `phase`."""
         return replace(self, phase=np.full(len(self), int(phase), dtype=np.int8))
@@ -260,19 +274,22 @@ FLOAT_COLUMNS = ("flop", "read_bytes", "write_bytes", "weight_bytes", "saved_byt
 _ARRAY_COLUMNS = (*_ENUMS, "dims", "variant", *FLOAT_COLUMNS)
 
 
-def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
+def concatenate(graphs: Sequence[OperatorGraph], *, waits: bool = True) -> OperatorGraph:
     """Graphs one after the other: first rows of each wait for the last row of the one before.
 
     Args:
         graphs: At least one graph.
+        waits: Whether they do; else no row waits for one of another graph.
 
     Raises:
         InvalidValueError: If there is none.
     """
     if not graphs:
         raise InvalidValueError("graphs", graphs, "at least one graph")
+    if len(graphs) == 1:
+        return graphs[0]
     columns = {name: np.concatenate([getattr(g, name) for g in graphs]) for name in _ARRAY_COLUMNS}
-    offset, dependency = _joined_dependencies(graphs)
+    offset, dependency = _joined_dependencies(graphs, waits=waits)
     epilogues = [np.zeros(len(g)) if g.epilogue_flop is None else g.epilogue_flop for g in graphs]
     return OperatorGraph(
         **columns,
@@ -286,14 +303,16 @@ def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
     )
 
 
-def _joined_dependencies(graphs: Sequence[OperatorGraph]) -> tuple[IntArray, IntArray]:
+def _joined_dependencies(
+    graphs: Sequence[OperatorGraph], *, waits: bool
+) -> tuple[IntArray, IntArray]:
     """Dependencies of graphs one after the other, as compressed sparse rows."""
     lengths = [len(graph) for graph in graphs]
     edges = [len(graph.dependency) for graph in graphs]
     before = np.concatenate([[0], np.cumsum(lengths)[:-1]])
     own = np.concatenate([np.diff(graph.dependency_offset) for graph in graphs])
     first = np.repeat(before, lengths)
-    starts = np.flatnonzero((own == 0) & (first > 0))
+    starts = np.flatnonzero((own == 0) & (first > 0) & waits)
     own[starts] = 1
     offset = np.concatenate([[0], np.cumsum(own)])
     given = np.concatenate([graph.dependency for graph in graphs]) + np.repeat(before, edges)
@@ -317,6 +336,12 @@ def compressed_rows(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]
     offset = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
     flat = [item for part in lists for item in part]
     return offset, np.array(flat, dtype=np.int64)
+
+
+def parts(graph: OperatorGraph, counts: ArrayLike) -> list[OperatorGraph]:
+    """The rows of a graph in parts of so many, one after the other; see `OperatorGraph.part`."""
+    ends = np.cumsum(counts).tolist()
+    return [graph.part(begin, end) for begin, end in pairwise([0, *ends])]
 
 
 def chained(count: int) -> tuple[IntArray, IntArray]:

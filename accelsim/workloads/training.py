@@ -7,6 +7,7 @@ LAMB passes twice for its trust ratio (You 2020). Backward rows are `backward`'s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -16,12 +17,12 @@ from accelsim.errors import UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.workloads.backward import (
     ForwardRows,
-    backward_graph,
+    backward_graphs,
     new_rows,
     row_dims,
     rows_graph,
 )
-from accelsim.workloads.graph import OperatorGraph, concatenate
+from accelsim.workloads.graph import IntArray, OperatorGraph, concatenate, parts
 from accelsim.workloads.operator import OperatorKind, Phase
 
 _K = OperatorKind
@@ -83,29 +84,52 @@ def training_graph(
     loss: WordLoss | None = None,
     untrained: tuple[str, ...] = (),
 ) -> OperatorGraph:
-    """One training step: forward, loss over a vocabulary, backward, optimizer.
+    """One training step; see `training_graphs`."""
+    counts = [(parameter_count, tensor_count)]
+    return training_graphs([forward], counts, precision, rule, loss=loss, untrained=untrained)[0]
+
+
+def training_graphs(
+    forwards: Sequence[OperatorGraph],
+    counts: Sequence[tuple[int, int]],
+    precision: Precision,
+    rule: Optimizer,
+    *,
+    loss: WordLoss | None = None,
+    untrained: tuple[str, ...] = (),
+) -> list[OperatorGraph]:
+    """Training steps of one model: forward, loss over a vocabulary, backward, optimizer.
 
     Args:
-        forward: Forward rows (phase FORWARD).
-        parameter_count: Trainable parameters.
-        tensor_count: Tensors they live in.
+        forwards: Forward rows of each (phase FORWARD).
+        counts: Trainable parameters of each, and the tensors they live in.
         precision: Dtypes.
         rule: Update rule.
         loss: How a loss is made of the last product's scores, one for every word of a vocabulary;
             None for no such loss.
         untrained: Modules that stay as they are; nothing runs backward through them.
     """
-    if (forward.kind == _K.TREE_ENSEMBLE).any():
-        return _tree_training(forward)
-    updated = parameter_count - untouched_parameter_count(forward)
-    update = optimizer_graph(updated, tensor_count, precision, rule)
-    losses = [word_loss_graph(forward, precision, loss)] if loss else []
-    return concatenate([forward, *losses, backward_graph(forward, untrained), update])
+    if (forwards[0].kind == _K.TREE_ENSEMBLE).any():
+        return [_tree_training(forward) for forward in forwards]
+    parameters, tensors = np.array(counts).T
+    updated = parameters - [untouched_parameter_count(forward) for forward in forwards]
+    updates = optimizer_graph(updated, tensors, precision, rule)
+    losses = [word_loss_graphs(forwards, precision, loss)] if loss else []
+    each = np.ones(len(forwards), dtype=np.int64)
+    steps = (forwards, *losses, backward_graphs(forwards, untrained), parts(updates, each))
+    return [concatenate(rows) for rows in zip(*steps, strict=True)]
 
 
 def word_loss_graph(
     forward: OperatorGraph, precision: Precision, loss: WordLoss = "plain"
 ) -> OperatorGraph:
+    """The loss of one graph; see `word_loss_graphs`."""
+    return word_loss_graphs([forward], precision, loss)[0]
+
+
+def word_loss_graphs(
+    forwards: Sequence[OperatorGraph], precision: Precision, loss: WordLoss = "plain"
+) -> list[OperatorGraph]:
     """Cross entropy over a vocabulary and its gradient, in FP32 as PyTorch and Megatron-LM compute
     it: scores widened, their logarithmic softmax, the gradient of the words that were meant, that
     of the softmax, and the result narrowed again. Fused, one kernel reads the scores for the loss
@@ -116,12 +140,13 @@ def word_loss_graph(
     over a split vocabulary: Shoeybi et al. 2019, arXiv:1909.08053.
 
     Args:
-        forward: Rows whose last matrix product gives the scores.
+        forwards: Rows of each graph, whose last matrix product gives the scores.
         precision: Dtypes.
         loss: "plain" or "fused".
     """
-    last = np.flatnonzero(forward.kind == _K.GEMM)[-1:]
-    batch, rows, words = (forward.dims[last, place] for place in range(3))
+    last = [np.flatnonzero(forward.kind == _K.GEMM)[-1:] for forward in forwards]
+    dims = np.concatenate([one.dims[row] for one, row in zip(forwards, last, strict=True)])
+    batch, rows, words = (dims[:, place] for place in range(3))
     narrow, wide = precision.activation.bytes, 4.0
     rows, scores = batch * rows, (batch * rows * words).astype(np.float64)
     moved = {
@@ -148,9 +173,11 @@ def word_loss_graph(
         )
         for step, (name, (read, write, kind)) in enumerate(moved.items())
     ]
-    path = tuple(forward.path[row] for row in last)
-    dtype = np.full(len(last), int(Dtype.FP32), dtype=np.int8)
-    return rows_graph(blocks, ("loss",) * len(last), path, dtype, Phase.BACKWARD)
+    path = tuple(one.path[row] for one, of_one in zip(forwards, last, strict=True) for row in of_one)
+    dtype = np.full(len(path), int(Dtype.FP32), dtype=np.int8)
+    run = np.arange(len(path))
+    whole = rows_graph(blocks, ("loss",) * len(path), path, dtype, Phase.BACKWARD, run)
+    return parts(whole, [len(blocks) * len(row) for row in last])
 
 
 def untouched_parameter_count(forward: OperatorGraph) -> int:
@@ -182,14 +209,14 @@ def idle_parameter_count(graph: OperatorGraph) -> int:
 
 
 def optimizer_graph(
-    parameter_count: int,
-    tensor_count: int,
+    parameter_count: int | IntArray,
+    tensor_count: int | IntArray,
     precision: Precision,
     rule: Optimizer,
     idle_count: int = 0,
 ) -> OperatorGraph:
     """The update of all parameters as one multi-tensor row; `idle_count` of them have had gradients
-    of zero throughout.
+    of zero throughout. A row for each of several counts.
 
     With a master copy the FP32 weight is read and written and the working weight written; without
     one the working weight is read and written. Master copies are Micikevicius et al., ICLR 2018,
@@ -202,13 +229,14 @@ def optimizer_graph(
     states = precision.state_bytes * rule.state_count
     read = rule.passes * (stored + states + gradient)
     write = stored + states + (weight if master else 0.0)
-    sizes = (parameter_count, rule.state_count, max(tensor_count, 1), idle_count)
-    count = np.array([float(parameter_count)])
-    dims = row_dims(*(np.array([size]) for size in sizes))
+    sizes = (parameter_count, rule.state_count, np.maximum(tensor_count, 1), idle_count)
+    dims = row_dims(*np.broadcast_arrays(*map(np.atleast_1d, sizes)))
+    count, rows = dims[:, 0].astype(np.float64), len(dims)
     moved = (read * count, write * count)
     block = new_rows(_K.OPTIMIZER, dims, rule.flop_per_parameter * count, moved, rule.name)
-    dtype = np.array([int(precision.master_weight or precision.activation)], dtype=np.int8)
-    return rows_graph([block], ("",), ("optimizer",), dtype, Phase.OPTIMIZER)
+    dtype = np.full(rows, int(precision.master_weight or precision.activation), dtype=np.int8)
+    names, paths = ("",) * rows, ("optimizer",) * rows
+    return rows_graph([block], names, paths, dtype, Phase.OPTIMIZER, np.arange(rows))
 
 
 def _tree_training(forward: OperatorGraph) -> OperatorGraph:
