@@ -49,13 +49,12 @@ class Dtype(IntEnum):
     @property
     def bytes(self) -> float:
         """Storage bytes of one element (0.5 for 4-bit formats)."""
-        return float(DTYPE_BYTES[self])
+        return _BYTES[self]
 
 
+_BYTES = (8.0, 4.0, 4.0, 2.0, 2.0, 1.0, 1.0, 0.5, 0.5, 4.0, 8.0, 1.0, 2.0, 0.75, 0.125)
 #: Bytes of one stored element, indexed by `Dtype`.
-DTYPE_BYTES: NDArray[np.float64] = np.array(
-    [8, 4, 4, 2, 2, 1, 1, 0.5, 0.5, 4, 8, 1, 2, 0.75, 0.125], dtype=np.float64
-)
+DTYPE_BYTES: NDArray[np.float64] = np.array(_BYTES)
 
 
 @frozen

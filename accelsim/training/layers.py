@@ -18,7 +18,13 @@ from accelsim.cost.contraction import visible_pairs
 from accelsim.cost.table import CostTable, ParameterTier
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.estimation.likeness import Setting, setting_of
-from accelsim.estimation.passes import TrainingStep, fused, input_bytes, training_step, training_steps
+from accelsim.estimation.passes import (
+    TrainingStep,
+    fused,
+    input_bytes,
+    training_step,
+    training_steps,
+)
 from accelsim.estimation.run import ResolvedRun, RunKey
 from accelsim.estimation.schedule import device_settings
 from accelsim.estimation.sharded_costs import rank_costs
@@ -51,7 +57,7 @@ if TYPE_CHECKING:
 _K = OperatorKind
 _LOOKUPS = (int(_K.EMBEDDING), int(_K.EMBEDDING_BAG))
 #: Runs that are priced in one call: more take memory, and hardly less time.
-_AT_ONCE = 32
+_AT_ONCE = 48
 #: Group of a collective -> word in the names of fields.
 _GROUPS = {
     ParallelGroup.TENSOR: "tensor",
@@ -260,13 +266,9 @@ def _block_sums(
     block = np.concatenate([b.distinct_block + s for b, s in zip(every, starts, strict=True)])
     alike = np.stack([b.alike + s for b, s in zip(every, starts, strict=True)])
     of_run = np.repeat(np.arange(len(runs)), [len(graph) for graph in graphs])
-    again = [selectively(graph, run.selective) for graph, run in zip(graphs, runs, strict=True)]
-    recomputed = (
-        np.concatenate([kept for kept, _ in again]),
-        np.concatenate([rows for _, rows in again]),
-    )
     adapts = np.array([run.lora_rank is not None for run in runs])[of_run]
     graph, size = concatenate(graphs), sum(counts)
+    recomputed = selectively(graph, runs[0].selective, of_run)
     columns = _columns(graph, _PassCosts.joined(tables), recomputed, adapts, runs[0])
     sums = {
         name: np.bincount(block, weights=column, minlength=size).astype(np.float64)

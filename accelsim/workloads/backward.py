@@ -89,6 +89,8 @@ def new_rows(
 
 def rows_within(graph: OperatorGraph, modules: tuple[str, ...]) -> BoolArray:
     """Which rows are of some modules, by their paths, shape (n,)."""
+    if not modules:
+        return np.zeros(len(graph), dtype=bool)
     inside = tuple(f"{module}." for module in modules)
     return np.array([f"{path}.".startswith(inside) for path in graph.path], dtype=bool)
 

@@ -17,7 +17,7 @@ import numpy as np
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.adapters import is_adapter
-from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, is_kind
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import COLLECTIVE_KINDS, OperatorKind, Phase
 
 Selective: TypeAlias = Literal["attention", "products", "projections"]
@@ -26,7 +26,9 @@ _GATHERS = frozenset({OperatorKind.ALL_GATHER})
 _ALWAYS_KEPT = (frozenset({OperatorKind.ATTENTION}) | COLLECTIVE_KINDS) - _GATHERS
 
 
-def selectively(graph: OperatorGraph, policy: Selective) -> tuple[FloatArray, BoolArray]:
+def selectively(
+    graph: OperatorGraph, policy: Selective, run: IntArray | None = None
+) -> tuple[FloatArray, BoolArray]:
     """Bytes that forward rows keep under selective recomputation, and the rows that run again.
 
     Args:
@@ -40,6 +42,7 @@ def selectively(graph: OperatorGraph, policy: Selective) -> tuple[FloatArray, Bo
             "projections" keeps the input and the outputs of all products and of collectives that do
             not gather, and makes attention and what is elementwise again (MaxText's remat policy
             "minimal").
+        run: Run of each row, shape (n,), where the rows are of several, one after the other.
 
     Returns:
         Bytes, shape (n,), and which rows, shape (n,).
@@ -49,17 +52,22 @@ def selectively(graph: OperatorGraph, policy: Selective) -> tuple[FloatArray, Bo
         return _without_scores(graph, is_forward)
     layers = [layer_of(path) for path in graph.path]
     in_layer = np.array([is_layer for _, is_layer in layers], dtype=bool) & is_forward
-    names, layer = np.unique([name for name, _ in layers], return_inverse=True)
+    numbers: dict[str, int] = {}
+    layer = np.array([numbers.setdefault(name, len(numbers)) for name, _ in layers])
+    layer = layer if run is None else layer + len(numbers) * run
     is_product = is_kind(graph.kind, _PRODUCTS) & in_layer & ~is_adapter(graph)
     is_alternate = policy == "products"
     kinds = _ALWAYS_KEPT if is_alternate else COLLECTIVE_KINDS - _GATHERS
     kept, first = is_kind(graph.kind, kinds), np.zeros(len(graph), dtype=bool)
     unread = first.copy()  # by the backward pass: a compiler of the whole step drops it
-    for number in range(len(names)):
-        products = np.flatnonzero(is_product & (layer == number))
-        kept[products[:: 2 if is_alternate else 1]] = True
-        unread[products[-1:]] = not is_alternate
-        first[np.flatnonzero(in_layer & (layer == number))[:1]] = True
+    rows = np.flatnonzero(is_product)
+    rows = rows[np.argsort(layer[rows], kind="stable")]
+    before = np.searchsorted(layer[rows], layer[rows])  # products of the layers before
+    place = np.arange(len(rows)) - before
+    kept[rows[place % 2 == 0] if is_alternate else rows] = True
+    unread[rows[place == np.bincount(before, minlength=len(rows))[before] - 1]] = not is_alternate
+    rows = np.flatnonzero(in_layer)
+    first[rows[np.unique(layer[rows], return_index=True)[1]]] = True
     in_part = (kept & ~unread) * graph.write_bytes + first * graph.read_bytes
     return np.where(in_layer, in_part, graph.saved_bytes), in_layer & ~kept
 

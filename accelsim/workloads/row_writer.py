@@ -18,7 +18,6 @@ import numpy as np
 
 from accelsim.dtype import Dtype, Precision, StoredFormat
 from accelsim.errors import InvalidValueError
-from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.workloads.cache import CacheLayer
 from accelsim.workloads.graph import FLOAT_COLUMNS, IntArray, OperatorGraph
@@ -39,14 +38,15 @@ _MIXED = frozenset({"bf16"})
 _PROMOTING = frozenset({OperatorKind.ELEMENTWISE, OperatorKind.COPY, OperatorKind.REDUCTION})
 
 
-@frozen(slots=False)
-class Tensor:
-    """A shape, the row that produced it (-1: an input of the model) and a storage identity."""
-
+class _Stored(NamedTuple):
     shape: tuple[int, ...]
     row: int
     storage: int
     element_bytes: float
+
+
+class Tensor(_Stored):
+    """A shape, the row that produced it (-1: an input of the model) and a storage identity."""
 
     @cached_property
     def elements(self) -> int:
@@ -368,6 +368,9 @@ class RowWriter:
         """Runs of places that the precision treats alike: those whose modules are quantised and
         those that it keeps, whole or in part.
         """
+        if not self.precision.kept:
+            yield places
+            return
         kept = self.precision.kept_within
         whole = [".".join([*self._scope, place]) for place in places]
         for _, run in groupby(range(len(places)), key=lambda place: kept(whole[place])):

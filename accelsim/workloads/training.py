@@ -173,7 +173,9 @@ def word_loss_graphs(
         )
         for step, (name, (read, write, kind)) in enumerate(moved.items())
     ]
-    path = tuple(one.path[row] for one, of_one in zip(forwards, last, strict=True) for row in of_one)
+    path = tuple(
+        one.path[row] for one, of_one in zip(forwards, last, strict=True) for row in of_one
+    )
     dtype = np.full(len(path), int(Dtype.FP32), dtype=np.int8)
     run = np.arange(len(path))
     whole = rows_graph(blocks, ("loss",) * len(path), path, dtype, Phase.BACKWARD, run)

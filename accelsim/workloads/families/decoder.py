@@ -243,7 +243,9 @@ def _embed(b: GraphBuilder, p: DecoderParameters, batch: int, length: int) -> Te
 
 @lru_cache(maxsize=256)
 def _layers(p: DecoderParameters) -> tuple[TransformerLayer, ...]:
-    return tuple(_layer(p, index) for index in range(p.layers))
+    alike: dict[TransformerLayer, TransformerLayer] = {}  # one object compares faster with itself
+    layers = (_layer(p, index) for index in range(p.layers))
+    return tuple(alike.setdefault(layer, layer) for layer in layers)
 
 
 def _layer(p: DecoderParameters, index: int) -> TransformerLayer:
