@@ -17,7 +17,7 @@ from accelsim.errors import DoesNotFitError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 from accelsim.quantity import size
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import Optimizer, untouched_parameter_count
 
@@ -126,6 +126,32 @@ def inference_footprint(
     )
 
 
+def transient_bytes(
+    forward: OperatorGraph, step: OperatorGraph, block: IntArray | None = None
+) -> FloatArray:
+    """Bytes that each row of a backward pass holds beyond all that its block keeps, shape (n,); 0
+    or less where what it moves is less than what is freed by then.
+
+    Autograd frees what an operator keeps once its gradients are made (PyTorch, "Autograd
+    mechanics", saved tensors), those of the last operators first: the early layers of a
+    convolutional network have the largest tensors, but no longer what the later ones kept.
+
+    Args:
+        forward: Forward rows, with what each keeps.
+        step: Rows of the step; a gradient's row has the path of its forward row.
+        block: Block of each forward row, side by side, shape (len(forward),); one where None.
+    """
+    last = {path: row for row, path in enumerate(forward.path)}
+    rows = np.array([last.get(path, -1) for path in step.path], dtype=np.int64)
+    kept = forward.saved_bytes.cumsum()
+    ends = np.full(len(kept), len(kept) - 1)
+    if block is not None:
+        ends = np.searchsorted(block, block, side="right") - 1
+    freed = np.append(kept[ends] - kept, 0.0)[rows]  # nothing where there is no forward row
+    moved = step.read_bytes + step.write_bytes
+    return np.asarray((moved - freed) * (step.phase == int(Phase.BACKWARD)))
+
+
 def training_footprint(
     forward: OperatorGraph,
     step: OperatorGraph,
@@ -153,8 +179,7 @@ def training_footprint(
         step.dims[step.kind == int(OperatorKind.OPTIMIZER), 0].sum()
     )  # neither frozen nor out of a sparse step
     trained = min(updated + untouched_parameter_count(forward), parameter_count)
-    backward = step.phase == int(Phase.BACKWARD)
-    transient = float((step.read_bytes + step.write_bytes)[backward].max(initial=0.0))
+    transient = float(transient_bytes(forward, step).max(initial=0.0))
     return MemoryFootprint(
         weight_bytes=frozen_bytes + parameter_count * policy.held_bytes,
         activation_bytes=float(forward.saved_bytes.sum()) + transient,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accelsim.cost.contraction import visible_pairs
+from accelsim.cost.memory import transient_bytes
 from accelsim.cost.table import CostTable, ParameterTier
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.estimation.likeness import Setting, setting_of
@@ -275,7 +276,9 @@ def _block_sums(
         for name, column in columns.items()
     }
     sums["output_bytes"] = np.concatenate([blocks.output_bytes for blocks in every])
-    sums["working_bytes"] = _working_bytes(graph, block, size)
+    sums["working_bytes"] = np.concatenate(
+        [_working_bytes(*one) for one in zip(graphs, every, strict=True)]
+    )
     values = {name: sums[name][alike] for name in FIELDS if name in sums}
     layers = every[0].layer_count
     for word, unit in (("compute", "s"), ("issue", "s"), ("energy", "j")):
@@ -435,12 +438,13 @@ def _weight_widths(graph: OperatorGraph, run: ResolvedRun) -> FloatArray:
     return np.fromiter(widths, dtype=np.float64, count=len(graph))
 
 
-def _working_bytes(graph: OperatorGraph, block: IntArray, size: int) -> FloatArray:
-    """The most that a row of each block's backward pass works with."""
-    working = np.zeros(size)
-    moved = graph.read_bytes + graph.write_bytes
-    backward = graph.phase == int(Phase.BACKWARD)
-    np.maximum.at(working, block[backward], moved[backward])
+def _working_bytes(graph: OperatorGraph, blocks: _Blocks) -> FloatArray:
+    """The most that a row of each block's backward pass holds beyond what the block keeps, shape
+    (distinct_count,).
+    """
+    working = np.zeros(blocks.distinct_count)
+    held = transient_bytes(graph, graph, blocks.distinct_block)
+    np.maximum.at(working, blocks.distinct_block, held)
     return working
 
 

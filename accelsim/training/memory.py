@@ -213,8 +213,11 @@ def _activations(staged: StagedPlans) -> FloatArray:
     """
     recompute = staged["recompute"][:, None]
     saved, selective = staged.sums("saved_bytes"), staged.sums("selective_saved_bytes")
-    inputs = staged.sums("block_counts") * staged.table.boundary_bytes[staged.row][:, None]
-    kept = np.select([recompute == _FULL, recompute == _SELECTIVE], [inputs, selective], saved)
+    kept = np.select(
+        [recompute == _FULL, recompute == _SELECTIVE],
+        [staged.sums("input_bytes"), selective],
+        saved,
+    )
     again = np.select(
         [recompute == _FULL, recompute == _SELECTIVE],
         [staged.sums("again_bytes"), staged.sums("selective_again_bytes")],

@@ -17,7 +17,7 @@ from accelsim.training.candidates import CandidatePlans
 from accelsim.training.layers import FIELDS, BlockCosts, of_layers
 from accelsim.training.plan import layers_of_chunks
 from accelsim.training.setup import TrainingSetup
-from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 
 @frozen(eq=False)
@@ -27,9 +27,9 @@ class StageTable:
     Attributes:
         values: Shape (rows, stages) each, by name in `layers.FIELDS`: sums, for `working_bytes` the
             largest; "block_counts" of blocks, "block_saved_bytes" and "block_parameters", the most
-            of one block, "pair_parameters", of one and the next, "again_bytes" and
-            "selective_again_bytes", what a layer that is computed again, whole or in part, holds
-            beyond what any block works with.
+            of one block, "pair_parameters", of one and the next, "input_bytes", what is kept where
+            layers keep their inputs alone, "again_bytes" and "selective_again_bytes", what a layer
+            that is computed again, whole or in part, holds beyond what any block works with.
         boundary_bytes: What is sent from stage to stage, shape (rows,).
         whole: Of the unit of each row, shape (rows,) each; see `layers.WHOLE`.
     """
@@ -143,17 +143,20 @@ def stage_table(
         layers: Layers of each stage; even where None.
     """
     saved, working = costs["saved_bytes"], costs["working_bytes"]
+    selective, count = costs["selective_saved_bytes"], costs.layer_count
+    inputs = saved - of_layers(saved - _entering(costs["output_bytes"]), count)
+    peaks = {  # the most of any block, and what each keeps that is freed before earlier ones run
+        "working_bytes": (working, saved),
+        "again_bytes": (of_layers(saved + working, count), inputs),
+        "selective_again_bytes": (saved - selective + working, selective),
+    }
     largest = {
-        "working_bytes": working,
         "block_saved_bytes": saved,
         "block_parameters": costs["parameters"],
         "pair_parameters": _with_next(costs["parameters"]),
-        "again_bytes": of_layers(saved + working, costs.layer_count),
-        "selective_again_bytes": saved - costs["selective_saved_bytes"] + working,
     }
-    sums = {
-        name: np.zeros((len(units), stage_count)) for name in (*FIELDS, *largest, "block_counts")
-    }
+    names = (*FIELDS, *largest, *peaks, "block_counts", "input_bytes")
+    sums = {name: np.zeros((len(units), stage_count)) for name in names}
     boundary = np.zeros(len(units))
     for chunks in np.unique(chunk_counts).tolist():
         rows = np.flatnonzero(chunk_counts == chunks)
@@ -164,7 +167,10 @@ def stage_table(
             sums[name][rows] = costs[name][picked] @ one_of
         for name, column in largest.items():
             sums[name][rows] = np.where(is_of, column[picked][:, :, None], 0.0).max(axis=1)
+        for name, (column, kept) in peaks.items():
+            sums[name][rows] = _peak(column[picked], kept[picked] * (chunks == 1), is_of)
         sums["block_counts"][rows] = one_of.sum(axis=0)
+        sums["input_bytes"][rows] = inputs[picked] @ one_of
         inner = max(costs.block_count - 1, 1)
         boundary[rows] = np.median(costs["output_bytes"][picked, :inner], axis=1)
     whole = {name: column[units] for name, column in costs.whole.items()}
@@ -175,6 +181,28 @@ def stage_table(
     for name in ("again_bytes", "selective_again_bytes"):
         sums[name] = np.maximum(sums[name] - sums["working_bytes"], 0.0)
     return StageTable(sums, boundary, whole)
+
+
+def _entering(output: FloatArray) -> FloatArray:
+    """What each block takes from the one before, shape (u, blocks)."""
+    entering = np.zeros_like(output)
+    entering[:, 1:] = output[:, :-1]
+    return entering
+
+
+def _peak(column: FloatArray, kept: FloatArray, is_of: BoolArray) -> FloatArray:
+    """The most that a block's backward pass holds beyond what its stage keeps, shape (rows,
+    stages): by then what the stage's later blocks kept is freed.
+
+    Args:
+        column: The same of each block beyond what the block keeps, shape (rows, blocks).
+        kept: What each block keeps, shape (rows, blocks).
+        is_of: Whether a block is of a stage, shape (blocks, stages).
+    """
+    of_stage = kept[:, :, None] * is_of
+    later = of_stage[:, ::-1].cumsum(axis=1)[:, ::-1] - of_stage
+    peak: FloatArray = (is_of * (column[:, :, None] - later)).max(axis=1)
+    return peak
 
 
 def _with_next(column: FloatArray) -> FloatArray:

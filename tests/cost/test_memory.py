@@ -8,6 +8,7 @@ from accelsim.cost.memory import (
     inference_footprint,
     live_bytes,
     training_footprint,
+    transient_bytes,
 )
 from accelsim.dtype import precision
 from accelsim.workloads.builder import GraphBuilder
@@ -131,3 +132,22 @@ def test_an_engine_takes_its_share():
 def test_a_slice_has_its_share_of_what_is_usable():
     whole, half = device("t4"), device("t4@fraction=0.5")
     assert half.memory.usable_bytes.value == whole.memory.usable_bytes.value / 2
+
+
+def test_what_later_layers_kept_is_freed_when_wide_early_layers_run_backward():
+    """The first product's gradient runs when what the second one kept, 8 x 1024, is gone."""
+    b, rule = GraphBuilder(precision("fp32")), OPTIMIZERS["sgd"]
+    x = b.input(8, 64)
+    with b.scope("a"):
+        x = b.linear(x, 1024, bias=False)
+    with b.scope("b"):
+        b.linear(x, 64, bias=False)
+    forward = b.build()
+    step = training_graph(forward, b.parameter_count, b.parameter_tensor_count, b.precision, rule)
+    held = transient_bytes(forward, step)
+    narrow, wide, weights = 8 * 64 * 4, 8 * 1024 * 4, 64 * 1024 * 4
+    both = narrow + wide + weights
+    # of the second product's input, of its weights, of the first one's weights; the optimizer's
+    assert held.tolist() == [0, 0, narrow + wide, both, both - wide, 0]
+    memory = training_footprint(forward, step, b.parameter_count, b.precision, rule)
+    assert memory.activation_bytes == narrow + wide + both

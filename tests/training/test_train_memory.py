@@ -143,6 +143,7 @@ def stage_columns(**changes):
         "block_parameters": [[250.0, 300.0]],
         "pair_parameters": [[450.0, 500.0]],
         "block_counts": [[4.0, 3.0]],
+        "input_bytes": [[32.0, 24.0]],
         "boundary_bytes": [8.0],
     }
     arrays = {name: np.array(value) for name, value in (values | changes).items()}
@@ -333,6 +334,7 @@ TWO_ROWS = {
     "pair_parameters": [[450.0, 500.0], [225.0, 250.0]],
     "boundary_bytes": [8.0, 4.0],
     "block_counts": [[4.0, 3.0], [4.0, 3.0]],
+    "input_bytes": [[32.0, 24.0], [16.0, 12.0]],
 }
 COUNTS = st.sampled_from([1, 2, 4, 8])
 

@@ -27,7 +27,7 @@ from accelsim.workloads.model import Workload
 _DEVICE = "xeon-platinum-8380"
 _GPT = {"layers": 4, "width": 128, "heads": 4, "vocabulary": 2048, "length": 128}
 _GPT_BATCHES = (4, 16)
-_IMAGES = ((4, 96), (16, 64))
+_IMAGES = ((4, 96), (16, 64), (8, 224))
 #: Spread of ln(true / predicted): an estimate.
 _LOG_SIGMA = 0.03
 
