@@ -100,6 +100,9 @@ class TokenAnswer:
                 # as many times slower, a service is one of as much more load and tighter limits
                 ratio = math.exp(asked.z * self.log_sigma)
                 search.too_few = max(search.too_few, int(ratio * usual.too_few))
+            for other, known in self.searches.items():
+                if other.z <= asked.z and other.rate_per_s <= asked.rate_per_s:
+                    search.too_few = max(search.too_few, known.too_few)
             self.searches[asked] = search
         return self.searches[asked]
 
@@ -128,17 +131,20 @@ class TokenAnswer:
         search.narrow(max(limit, search.too_few + 1), self._guess(asked))
 
     def _guess(self, asked: Asked) -> int:
-        """Replicas in proportion to those that are needed at the median of the usual load."""
+        """Replicas in proportion to those that are needed at the median of the usual load; of more
+        load a little less, as more of them share it better.
+        """
         usual = self.first
         if usual.enough is None or self._search(asked) is usual:
             return 0
-        ratio = asked.rate_per_s / usual.rate_per_s * math.exp(asked.z * self.log_sigma)
-        return math.ceil(usual.enough[0] * ratio)
+        load = asked.rate_per_s / usual.rate_per_s
+        count = usual.enough[0] - (load > 1)
+        return math.ceil(count * load * math.exp(asked.z * self.log_sigma))
 
     def holds(self, replicas: int, asked: Asked, planned: Asked) -> bool:  # noqa: ARG002
         """See `ServiceAnswer`; batches are the engine's own."""
         search = self._search(asked)
-        return search.is_able and search.good(replicas) is not None
+        return search.is_able and search.suffices(replicas)
 
     def dynamic_j(self, asked: Asked) -> float:
         """As simulated, or of a full batch; see `ServiceAnswer`."""

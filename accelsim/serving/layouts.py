@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 MOST_REPLICAS = 4096
 #: Ranks of the layouts that are tried where none are said.
 RANKS = (1, 2, 4, 8)
+#: Largest load over the first whose requests a layout's step times reach.
+_OTHER_LOAD = 2.0
 #: Share of the requests that had come when a run of too few replicas was lost, from which on few
 #: more suffice.
 _NEARLY = 0.7
@@ -93,7 +95,8 @@ class Layouts:
         if rate is not None and isinstance(load, Arrivals):
             most = _inside_in_time(rate, options.slo, shape)
             if most < math.inf:
-                longest = max(longest, load.steady(most).columns(streams).longest)
+                wide = load.steady(_OTHER_LOAD * most)  # so that other loads need no other plan
+                longest = max(longest, wide.columns(streams).longest)
         plan = self._planned(options, longest, known)
         full = full_batch(plan, shape)
         if isinstance(load, Arrivals):
@@ -348,15 +351,21 @@ class LayoutSearch:
         """
         if self.enough is None:
             guess = max(first, self.too_few + self._step)
+            guess = most if most <= guess + self._step else guess
             self._step *= 1 if guess == first else 2
         else:
             guess = (self.too_few + self.enough[0]) // 2
-        replicas = max(min(guess, most), self.too_few + 1)
         was_far = self._lasted_fraction <= _NEARLY
-        result = self.good(replicas)
-        if result is None:
-            self.too_few = replicas
-            if was_far and self._lasted_fraction > _NEARLY:
-                self._step = 1
-        else:
-            self.enough = replicas, result
+        is_enough = self.suffices(max(min(guess, most), self.too_few + 1))
+        if not is_enough and was_far and self._lasted_fraction > _NEARLY:
+            self._step = 1
+
+    def suffices(self, replicas: int) -> bool:
+        """Whether replicas serve the load: simulated where it is not known of fewer or more."""
+        if self.too_few < replicas and (self.enough is None or replicas < self.enough[0]):
+            result = self.good(replicas)
+            if result is None:
+                self.too_few = replicas
+            else:
+                self.enough = replicas, result
+        return replicas > self.too_few
