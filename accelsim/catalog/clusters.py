@@ -325,6 +325,24 @@ def _size_problems(tiers: list[Tier], device_count: int) -> list[str]:
     return problems
 
 
+def smallest_joining(device: DeviceProfile, count: int) -> Cluster:
+    """The first node, or cluster, of a device that holds so many; servers of its form factor where
+    there is none.
+
+    Args:
+        device: The device.
+        count: How many are to be joined.
+
+    Raises:
+        InvalidValueError: If the device fits no slot.
+    """
+    for name in (*node_names(), *cluster_names()):
+        found = cluster(name)
+        if found.device_name == device.name and found.device_count >= count:
+            return found
+    return joined(device, count)
+
+
 def joined(profile: DeviceProfile, count: int) -> Cluster:
     """So many of a device: in the largest node of the catalogue that has it, else in servers of its
     form factor.

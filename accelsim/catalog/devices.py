@@ -58,6 +58,9 @@ _CLASSES = ("cpu", "gpu", "fpga", "asic")
 _NAME = re.compile(r"(?:local/)?[a-z0-9][a-z0-9.+$-]{0,79}\Z")
 _DEEPEST_SLICE = 4
 _SHOWN_PROBLEMS = 5
+#: A name of several devices, and the most of them.
+_SEVERAL = re.compile(r"(\d{1,6})\s*x\s+(\S.*)")
+_MOST_JOINED = 1024
 #: Words for a class of devices, each with a few that span its vendors and generations.
 DEVICE_GROUPS: Mapping[str, tuple[str, ...]] = {
     "cpu": ("xeon-platinum-8380", "xeon-platinum-8480+", "epyc-9654", "graviton3"),
@@ -74,7 +77,7 @@ def device(name: str) -> DeviceProfile:
 
     Args:
         name: Name or alias, in any case; ``local/cpu`` is this machine's; ``name@share`` is a
-            slice.
+            slice, ``2 x name`` are devices that share a model.
 
     Returns:
         The frozen profile.
@@ -84,7 +87,28 @@ def device(name: str) -> DeviceProfile:
         ProfileError: If its file does not validate.
         InvalidValueError: If the slice is not possible.
     """
-    return _device(name, 0)
+    several = _SEVERAL.fullmatch(name)
+    return _device(name, 0) if several is None else _several(int(several[1]), several[2])
+
+
+@lru_cache(maxsize=128)
+def _several(count: int, name: str) -> DeviceProfile:
+    return joined_devices(count, _device(name, 0))
+
+
+def joined_devices(count: int, profile: DeviceProfile) -> DeviceProfile:
+    """Devices that share a model.
+
+    Args:
+        count: How many.
+        profile: Each of them.
+
+    Raises:
+        InvalidValueError: If the count is out of range.
+    """
+    if not 1 <= count <= _MOST_JOINED:
+        raise InvalidValueError("gpus", count, f"1 to {_MOST_JOINED} devices")
+    return profile.model_copy(update={"joined_count": count})
 
 
 def device_names() -> tuple[str, ...]:

@@ -29,6 +29,7 @@ class EstimateOptions:
     device: str | None = option(
         "Device, or a slice: epyc-7763@8vcpu.", metavar="NAME", flags="--device -d"
     )
+    gpus: int = option("Devices that share the model, as -d '2 x NAME' has them.", 1)
     mode: str = option("inference or training.", "inference", "MODE")
     offer: str | None = option(
         "Price to use: provider/region/instance[:spot]; else the cheapest.", metavar="ID"
@@ -53,10 +54,12 @@ def estimate(
     ),
 ) -> None:
     """Estimate the time, energy, memory and cost of one model on one device."""
+    from accelsim.catalog.devices import joined_devices
     from accelsim.estimation.estimate import estimate as estimate_run
 
     run, price = replace(run, mode=options.mode), replace(price, offer=options.offer)
     profile, operators = _profile(options.device, options.device_file), options.operators
+    profile = profile if options.gpus == 1 else joined_devices(options.gpus, profile)
     if options.max_batch or options.batches is not None:
         _check_alone(options.batches, max_batch=options.max_batch, batch=run.shape.batch)
     if options.batches is not None:

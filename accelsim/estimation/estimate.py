@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Unpack
 
@@ -33,6 +33,7 @@ from accelsim.plain import Document, Values
 from accelsim.result import Metric, Provenance, Result
 from accelsim.workloads.model import Workload
 from accelsim.workloads.operator import CONV_KINDS
+from accelsim.workloads.sharding import WHOLE
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -279,7 +280,8 @@ def estimate(
 
     Args:
         workload: Name, path of a workload file, or a `Workload`.
-        device: Name (slices like ``epyc-7763@8vcpu`` too) or a profile.
+        device: Name (slices like ``epyc-7763@8vcpu`` too) or a profile; ``2 x rtx-3090`` for
+            devices that share the model (tensor parallelism).
         options: What runs; defaults where None.
         price: Which price; the cheapest on-demand offer where None.
         keywords: Fields of `RunOptions`, of the options it holds and of `PriceChoice`, in place of
@@ -298,6 +300,8 @@ def estimate(
 
 
 def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estimate:
+    is_shared = run.shard != WHOLE
+    whole = run_passes(replace(run, shard=WHOLE, cluster=None)) if is_shared else passes
     available = run.available_bytes
     short = passes.memory.short_bytes(available)
     figures = _simulated_figures(run, simulated(run, passes), price)
@@ -308,7 +312,7 @@ def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estima
         figures["would_fit"] = fitting_changes(run, passes)
     return Estimate(
         workload=run.workload.name,
-        device=run.device.name,
+        device=run.device_label,
         batch=run.batch,
         precision=run.precision.name,
         mode=run.mode,
@@ -321,12 +325,12 @@ def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estima
         memory_available_bytes=available,
         fits=short <= 0,
         memory_short_bytes=short,
-        flop=passes.model_flop,
-        bytes=passes.total_bytes,
+        flop=whole.model_flop,
+        bytes=passes.total_bytes * run.shard.tp,
         offer=price.offer,
-        usd_per_hour=price.usd_per_hour,
+        usd_per_hour=_of_all(run, price.usd_per_hour),
         price_as_of=price.as_of or None,
-        parameter_count=passes.parameter_count,
+        parameter_count=whole.parameter_count,
         memory=asdict(passes.memory),
         seq_len=run.seq_len,
         output_len=run.output_len,
@@ -366,12 +370,12 @@ _UNFITTING: Values = {
 
 def _simulated_figures(run: ResolvedRun, simulation: Simulation, price: DevicePrice) -> Document:
     """Figures that a simulation gives."""
-    latency, energy = simulation.latency_s, simulation.energy_j
+    latency, energy = simulation.latency_s, _of_all(run, simulation.energy_j)
     asked = (run.device.whole_name, str(run.device.device_class), simulation.tier.value)
     basis = evidence(*asked, simulation.relatives, simulation.setting)
     throughput = run.batch / simulation.period_s
     tokens = throughput * run.output_len if run.output_len else None
-    cost, token_cost = _costs_usd(price.usd_per_hour, throughput, tokens)
+    cost, token_cost = _costs_usd(_of_all(run, price.usd_per_hour), throughput, tokens)
     return {
         "latency_s": latency,
         "latency_low_s": latency / simulation.spread_ratio,
@@ -380,7 +384,7 @@ def _simulated_figures(run: ResolvedRun, simulation: Simulation, price: DevicePr
         "tier": simulation.tier.value,
         "bound": simulation.bound,
         "energy_j": energy,
-        "average_power_w": simulation.average_power_w,
+        "average_power_w": _of_all(run, simulation.average_power_w),
         "cost_usd_per_1000": cost,
         "cost_usd_per_million_tokens": token_cost,
         "time_to_first_token_s": simulation.time_to_first_token_s,
@@ -394,6 +398,11 @@ def _simulated_figures(run: ResolvedRun, simulation: Simulation, price: DevicePr
         "evidence": basis,
         "warnings": simulation.warnings + basis.warnings + price.notes,
     }
+
+
+def _of_all(run: ResolvedRun, amount: float | None) -> float | None:
+    """What all devices of a run take, of what one takes."""
+    return None if amount is None else amount * run.shard.tp
 
 
 def _decode_rate(run: ResolvedRun, simulation: Simulation) -> float | None:

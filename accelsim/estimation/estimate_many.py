@@ -199,7 +199,7 @@ def _answer_pair(
     """Fill in the runs of one workload on one device."""
     run = resolve(workload, device, options)
     cost = device_price(run.device, price)
-    answer["workload"][runs], answer["device"][runs] = run.workload.name, run.device.name
+    answer["workload"][runs], answer["device"][runs] = run.workload.name, run.device_label
     answer["mode"][runs], answer["precision"][runs] = run.mode, run.precision.name
     answer["stack"][runs], answer["execution"][runs] = run.stack.label, run.execution.value
     for name in SHAPE_COLUMNS:
@@ -235,6 +235,7 @@ def _is_covered(run: ResolvedRun) -> bool:
         and run.host is None
         and run.learned is None
         and run.steps == 1
+        and run.cluster is None
         and (isinstance(device, GpuProfile) or _prices_rows_alone(device, run.heap))
     )
 

@@ -140,6 +140,11 @@ class ResolvedRun:
     learned: Learned | None = None
 
     @property
+    def device_label(self) -> str:
+        """Name of the device, with the count of those that share the model."""
+        return self.device.name if self.shard.tp == 1 else f"{self.shard.tp} x {self.device.name}"
+
+    @property
     def stack_path(self) -> StackPath:
         """How the stack runs it."""
         return stack_path(self.stack, self.execution)
@@ -339,7 +344,9 @@ def resolve(
     policy = _precision(chosen, model, profile, mode)
     stack = choose_stack(chosen.model, profile, mode, model, policy)
     execution = choose_execution(chosen.model, stack, profile, mode)
+    joins = {} if profile.joined_count == 1 else _joined(model, profile, mode)
     return ResolvedRun(
+        **joins,
         workload=model,
         device=profile,
         batch=batch,
@@ -365,6 +372,26 @@ def resolve(
         layout=choose_layout(chosen.model.layout, stack, execution),
         learned=None if chosen.learned is None else _learned(chosen.learned),
     )
+
+
+def _joined(workload: Workload, device: DeviceProfile, mode: Mode) -> Document:
+    """Fields of one rank of a run on devices that share the model.
+
+    Raises:
+        UnsupportedOperatorError: If the model's family is not split over ranks, or in training.
+        InvalidValueError: If no node joins the devices.
+    """
+    from accelsim.catalog.clusters import smallest_joining
+
+    family, reason = workload.family, ""
+    if mode == "training":
+        reason = "several devices train by a plan: use accelsim train"
+    elif family is None or not family.shards:
+        reason = "its family is not split over devices"
+    if reason:
+        raise UnsupportedOperatorError(device.name, workload.name, reason, "Use one device.")
+    count = device.joined_count
+    return {"shard": Shard(tp=count), "cluster": smallest_joining(device, count)}
 
 
 def _threads(threads: int | None, device: DeviceProfile) -> int | None:

@@ -188,7 +188,27 @@ def _times_s(
             copies=experts if group == ParallelGroup.EXPERT else 1,
             gathers=gathers,
         )
+        if (kind, group) == (OperatorKind.ALL_REDUCE, ParallelGroup.TENSOR):
+            own_s = _own_all_reduce_s(graph.dims[places[same], 0], where[0], runs[0], cluster)
+            times[same] = np.minimum(times[same], own_s)
     return times, sigmas
+
+
+def _own_all_reduce_s(
+    payload_bytes: IntArray, ranks: RankGroup, run: ResolvedRun, cluster: Cluster
+) -> FloatArray | float:
+    """All-reduces by the stack's own kernel; infinite where it has none, or not on these links.
+
+    vLLM 0.9 (2025), csrc/custom_all_reduce.cuh: see `direct_all_reduce_s`.
+    """
+    from accelsim.cost.collective import direct_all_reduce_s
+    from accelsim.hardware.placement import place
+
+    start_s = run.stack.all_reduce_start_s(run.device)
+    levels = () if start_s is None or ranks.size == 1 else place(ranks, cluster).levels
+    if start_s is None or len(levels) != 1 or not levels[0].is_any_to_any:
+        return np.inf
+    return direct_all_reduce_s(payload_bytes, ranks.size, start_s, levels[0].bandwidth_bytes_per_s)
 
 
 def _experts_of_token(run: ResolvedRun) -> int:

@@ -180,6 +180,8 @@ class _Base(FrozenModel):
         conflicts: Independent sources that disagree.
         note: What a reader should know.
         instance: Cloud instance that it was named by, whose price it has; no part of its content.
+        joined_count: Devices like it that share a model, as it was named (``2 x rtx-3090``); no
+            part of its content.
     """
 
     name: Annotated[str, Field(pattern=DEVICE_NAME, max_length=80)]
@@ -202,6 +204,7 @@ class _Base(FrozenModel):
     conflicts: tuple[Conflict, ...] = Field(default=(), strict=False)
     note: str | None = None
     instance: Annotated[Instance | None, Field(exclude=True)] = None
+    joined_count: Annotated[int, Field(exclude=True, ge=1)] = 1
 
     @property
     def peak_flop_per_s(self) -> dict[Dtype, float]:

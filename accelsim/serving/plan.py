@@ -218,6 +218,9 @@ def replica_plan(
         InputError: If a name or choice is wrong; its subclasses say which.
     """
     first = resolve(workload, device, run_options)
+    if first.device.joined_count > 1:
+        remedy = f"Name one device and give tp = {first.device.joined_count}."
+        raise InvalidValueError("device", first.device_label, "the device of one rank", remedy)
     generates = first.workload.autoregressive
     name = options.engine or ("vllm" if generates else "static")
     one = _engine(name, first)
@@ -396,12 +399,7 @@ def _cluster(run: ResolvedRun, options: ServingOptions) -> Cluster:
 
     if options.cluster is not None:
         return cluster_catalog.cluster(options.cluster)
-    for name in (*cluster_catalog.node_names(), *cluster_catalog.cluster_names()):
-        found = cluster_catalog.cluster(name)
-        enough = found.device_count >= options.devices_per_replica
-        if found.device_name == run.device.name and enough:
-            return found
-    return cluster_catalog.joined(run.device, options.devices_per_replica)
+    return cluster_catalog.smallest_joining(run.device, options.devices_per_replica)
 
 
 def memory_fraction(

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from accelsim.confidence.residual import run_log_sigma
-from accelsim.cost.collective import direct_all_reduce_s
 from accelsim.cost.memory import inference_footprint
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.stack import on_stack
@@ -26,9 +25,8 @@ from accelsim.estimation.passes import fused
 from accelsim.estimation.prompt_issue import prompt_issue_s
 from accelsim.estimation.run import ResolvedRun
 from accelsim.estimation.schedule import device_settings
-from accelsim.estimation.sharded_costs import rank_group, sharded_costs
+from accelsim.estimation.sharded_costs import sharded_costs
 from accelsim.frozen import frozen
-from accelsim.hardware.placement import place as placement_of
 from accelsim.hardware.profile import AsicProfile
 from accelsim.serving.adapters import adapter_bytes, adapter_rows
 from accelsim.serving.options import Adapters, ServingOptions
@@ -48,7 +46,7 @@ from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
 from accelsim.workloads.model import Lowered, PassShape
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
-from accelsim.workloads.sharding import ParallelGroup, Shard, Stage
+from accelsim.workloads.sharding import Shard, Stage
 
 _ATTENTION = int(OperatorKind.ATTENTION)
 #: Tokens of the pass whose spread stands for all.
@@ -293,25 +291,7 @@ class _Pricing:
 
     def graph(self, graph: OperatorGraph, shard: Shard) -> CostTable:
         """Costs of one rank's rows, before its stack."""
-        table = sharded_costs(graph, replace(self.run, shard=shard), self.parameters)
-        return self._with_own_all_reduce(table, graph, shard)
-
-    def _with_own_all_reduce(
-        self, table: CostTable, graph: OperatorGraph, shard: Shard
-    ) -> CostTable:
-        """All-reduces of a tensor group by the stack's own kernel, where that is sooner."""
-        start_s, cluster = self.run.stack.all_reduce_start_s(self.run.device), self.run.cluster
-        rows = np.flatnonzero(graph.kind == int(OperatorKind.ALL_REDUCE))
-        if start_s is None or cluster is None or not len(rows) or shard.tp == 1:
-            return table
-        levels = placement_of(rank_group(ParallelGroup.TENSOR, shard), cluster).levels
-        if len(levels) != 1 or not levels[0].is_any_to_any:
-            return table
-        bandwidth = levels[0].bandwidth_bytes_per_s
-        own_s = direct_all_reduce_s(graph.dims[rows, 0], shard.tp, start_s, bandwidth)
-        seconds = table.time_s.copy()
-        seconds[rows] = np.minimum(seconds[rows], own_s)
-        return replace(table, time_s=seconds)
+        return sharded_costs(graph, replace(self.run, shard=shard), self.parameters)
 
     def on_stack(self, table: CostTable, graph: OperatorGraph, phase: Phase) -> CostTable:
         """Costs as the run's stack has them."""
