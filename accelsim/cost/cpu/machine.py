@@ -170,7 +170,9 @@ class CpuMachine:
         *_, other = self._operands(rows)
         asked = np.maximum(other / (self.values.part_cache_fraction * self.last_level_bytes), parts)
         asked[np.isin(rows.column("phase"), (Phase.GRADIENT, Phase.OPTIMIZER))] = 1.0
-        fewer = self._missed_bytes(rows, asked) < self._missed_bytes(rows, parts)
+        if (asked <= 1.0).all():
+            return parts
+        fewer = self.main_memory_bytes(rows, asked) < self.main_memory_bytes(rows, parts)
         return np.where(fewer, asked, parts)
 
     def traffic_bytes(self, rows: Rows, parts: FloatArray) -> FloatArray:
@@ -187,10 +189,6 @@ class CpuMachine:
             weight_set, parts * weights
         )
 
-    def main_memory_bytes(self, rows: Rows) -> FloatArray:
-        """Bytes that come from or go to main memory, shape (k,)."""
-        return self._missed_bytes(rows, self.part_count(rows))
-
     def _held_bytes(self, rows: Rows, parts: FloatArray) -> FloatArray:
         """Working set of a part of each row.
 
@@ -200,8 +198,8 @@ class CpuMachine:
         held: FloatArray = other / parts + summed + (0.0 if self.weights_cold else weights)
         return held
 
-    def _missed_bytes(self, rows: Rows, parts: FloatArray) -> FloatArray:
-        """Bytes from main memory, shape (k,).
+    def main_memory_bytes(self, rows: Rows, parts: FloatArray) -> FloatArray:
+        """Bytes that come from or go to main memory, shape (k,).
 
         Estimate: the share that `resident_shares` leaves to memory.
         """

@@ -51,7 +51,7 @@ _SIGMA = 0.4
 #: Steps of the search for the number of threads, to one of 512, and what each keeps of its
 #: interval.
 _SEARCH_STEPS = 17
-_GOLDEN = 0.618
+_GOLDEN = (5.0**0.5 - 1.0) / 2.0
 
 
 def cost_cpu(
@@ -98,7 +98,7 @@ def _costs_beside_kernels(
         index = every[measured[every]]
         rows = Rows(graph, index, kind)
         costs.flop[index] = _executed_flop(rows, machine)
-        costs.bytes[index] = machine.main_memory_bytes(rows)
+        costs.bytes[index] = machine.main_memory_bytes(rows, machine.part_count(rows))
     return costs
 
 
@@ -185,11 +185,16 @@ def _best_threads(
     if machine.threads <= 1 or machine.values.fork_join_per_thread_s <= 0:
         return most
     low, high = np.zeros_like(most), np.log(most)
+    inner, outer = (1.0 - _GOLDEN) * high, _GOLDEN * high
+    inner_s, outer_s = time_s(np.exp(inner)), time_s(np.exp(outer))
     for _ in range(_SEARCH_STEPS):
-        inner = high - _GOLDEN * (high - low)
-        outer = low + _GOLDEN * (high - low)
-        falls = time_s(np.exp(inner)) > time_s(np.exp(outer))
+        falls = inner_s > outer_s
         low, high = np.where(falls, inner, low), np.where(falls, high, outer)
+        kept, kept_s = np.where(falls, (outer, outer_s), (inner, inner_s))
+        new = low + high - kept  # what is kept divides the rest in the golden ratio too
+        new_s = time_s(np.exp(new))
+        inner, outer = np.where(falls, (kept, new), (new, kept))
+        inner_s, outer_s = np.where(falls, (kept_s, new_s), (new_s, kept_s))
     below = np.floor(np.exp(0.5 * (low + high)))
     best, least_s = np.ones_like(most), time_s(np.ones_like(most))
     for count in (*np.clip((below, below + 1.0), 1.0, most), most):
@@ -259,7 +264,7 @@ def _started(
         compute_s=compute,
         memory_s=traffic,
         flop=work.flop,
-        bytes=machine.main_memory_bytes(rows),
+        bytes=machine.main_memory_bytes(rows, parts),
         log_sigma=_SIGMA,
     )
 
