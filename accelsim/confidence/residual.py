@@ -206,13 +206,14 @@ def run_log_sigmas(
     """
     count, kinds = int(run.max()) + 1, int(kind.max()) + 1
     weight = time_s * launches / np.bincount(run, time_s * launches, count)[run]
-    shared = np.bincount(run * kinds + kind, weight * shared_log_sigma, count * kinds)
+    group = run * kinds + kind
+    shared = np.bincount(group, weight * shared_log_sigma, count * kinds)
     by_kind = shared.reshape(count, kinds)
     variance = (1.0 - KIND_CORRELATION) * (by_kind**2).sum(axis=1)
     variance += KIND_CORRELATION * by_kind.sum(axis=1) ** 2
     own = np.sqrt(np.maximum(log_sigma**2 - shared_log_sigma**2, 0.0))
-    order = np.lexsort((time_s, kind, run))
-    changes = np.any([np.diff(key[order]) != 0 for key in (run, kind, time_s)], axis=0)
+    order = np.lexsort((time_s, group))
+    changes = (np.diff(group[order]) != 0) | (np.diff(time_s[order]) != 0)
     starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
     by_shape = np.add.reduceat((weight * own)[order], starts)
     variance += np.bincount(run[order][starts], by_shape**2, count)

@@ -102,8 +102,8 @@ def visible_pairs(
     """
     limit = np.where(window > 0, np.minimum(window, kv_len), kv_len)
     prefix = np.maximum(kv_len - q_len, 0.0)
-    growing = np.clip(limit - prefix, 0.0, q_len)
-    triangle = growing * prefix + growing * (growing + 1) / 2 + (q_len - growing) * limit
+    growing = np.minimum(np.maximum(limit - prefix, 0.0), q_len)
+    triangle = growing * (prefix + (growing + 1) / 2 - limit) + q_len * limit
     return np.where(causal > 0, triangle, q_len * limit)
 
 

@@ -254,5 +254,6 @@ def _corners(
             index = start
             continue
         index = np.concatenate([start, start + 1])
-        weight = np.concatenate([weight * (1.0 - part), weight * part])
+        above = weight * part
+        weight = np.concatenate([weight - above, above])
     return index, weight
