@@ -69,12 +69,10 @@ class Correction:
     Attributes:
         shift: Mean of ln(true / predicted).
         log_sigma: Its standard deviation.
-        run_count: Measured runs that share an effect with it.
     """
 
     shift: float
     log_sigma: float
-    run_count: int
 
 
 @frozen(eq=False)
@@ -103,7 +101,6 @@ class Hierarchy:
         components: Shares of the variance.
         systems: Place of each system, by its first effect.
         systems_of: Places of the systems that have each effect.
-        runs: Runs of each system, shape (s,).
         weight: Weight of each run, at most (f + 1) / f; small where it is far from others like it,
             shape (n,).
         scale: Variance of all that is off in a system over that before, shape (s,).
@@ -112,7 +109,6 @@ class Hierarchy:
     components: Components
     systems: Mapping[str, int]
     systems_of: Mapping[str, IntArray]
-    runs: IntArray
     weight: FloatArray
     scale: FloatArray
     _cells: _Cells
@@ -138,9 +134,8 @@ class Hierarchy:
         near = weight >= _FAR_WEIGHT
         if not near.all():
             posterior, weight = fit.robust(near)
-        counts = np.bincount(system)
         scale = fit.scale(weight)
-        return cls(components, places, systems_of, counts, weight, scale, cells, posterior)
+        return cls(components, places, systems_of, weight, scale, cells, posterior)
 
     def correction(
         self, effects: Sequence[str], sizes: Mapping[str, float], log_sigma: float
@@ -153,7 +148,7 @@ class Hierarchy:
             log_sigma: Spread of runs like it before.
         """
         shares, known = self.components, self._posterior
-        shared = _covariance(effects, shares, self.systems_of, len(self.runs))
+        shared = _covariance(effects, shares, self.systems_of, len(self.systems))
         mean = float(shared @ known.pull)
         variance = sum(shares.shares) - float(shared @ known.precision @ shared)
         near, scale = shares.near, 1.0
@@ -166,9 +161,8 @@ class Hierarchy:
             variance = rest**2 * variance
             near -= float(gain @ like)
             scale = float(self.scale[place])
-        count = int(self.runs[shared > 0].sum())
         sigma = log_sigma * math.sqrt(scale * (variance + near + shares.own))
-        return Correction(log_sigma * mean, sigma, count)
+        return Correction(log_sigma * mean, sigma)
 
     @property
     def far_runs(self) -> list[int]:

@@ -26,7 +26,7 @@ from accelsim.estimation.options import (
 )
 from accelsim.estimation.passes import RunPasses, check_effect, run_passes
 from accelsim.estimation.run import ResolvedRun, resolve
-from accelsim.estimation.simulate import OperatorShare, Simulation, simulated
+from accelsim.estimation.simulate import OperatorShare, Simulation, simulated, system_of
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Document, Values
@@ -373,6 +373,9 @@ def _simulated_figures(run: ResolvedRun, simulation: Simulation, price: DevicePr
     latency, energy = simulation.latency_s, _of_all(run, simulation.energy_j)
     asked = (run.device.whole_name, str(run.device.device_class), simulation.tier.value)
     basis = evidence(*asked, simulation.relatives, simulation.setting)
+    if run.learned is not None:
+        corrected = run.learned.basis(system_of(simulation, p) for p in simulation.corrections)
+        basis = replace(basis, sentence=basis.sentence + corrected)
     throughput = run.batch / simulation.period_s
     tokens = throughput * run.output_len if run.output_len else None
     cost, token_cost = _costs_usd(_of_all(run, price.usd_per_hour), throughput, tokens)

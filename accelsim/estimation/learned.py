@@ -203,15 +203,41 @@ class Learned(BaseModel):
             log_sigma: Its spread without the profile.
         """
         if system.phase not in self._by_phase:
-            return Correction(0.0, log_sigma, 0)
+            return Correction(0.0, log_sigma)
         hierarchy, now = self._by_phase[system.phase][1], self._as_now(system)
         return hierarchy.correction(now.effects, now.sizes, log_sigma)
 
     def _as_now(self, system: System) -> System:
         """A system with the newest driver that the runs name of its device."""
-        dated = [(run.date, run.driver) for run in self.runs if run.device == system.device]
-        driver = max(dated, default=("", ""))[1]
+        driver = self._drivers.get(system.device, "")
         return replace(system, version=_version(system.version, driver))
+
+    @cached_property
+    def _drivers(self) -> dict[str, str]:
+        """The newest driver that the runs name of each device."""
+        dated = sorted((run.date, run.driver, run.device) for run in self.runs if run.driver)
+        return {device: driver for _, driver, device in dated}
+
+    def alike(self, system: System) -> list[LearnedRun]:
+        """Runs that share something with one."""
+        places = {n for e in self._as_now(system).effects for n in self._places.get(e, ())}
+        return [self.ordered[place] for place in sorted(places)]
+
+    @cached_property
+    def _places(self) -> dict[str, list[int]]:
+        """Places in `ordered` of the runs that have each effect."""
+        places: dict[str, list[int]] = {}
+        for place, run in enumerate(self.ordered):
+            for effect in run.system.effects:
+                places.setdefault(effect, []).append(place)
+        return places
+
+    def basis(self, systems: Iterable[System]) -> str:
+        """Which runs an answer is corrected by; empty where none is like it."""
+        sources = {run.source: None for one in systems for run in self.alike(one)}
+        files = ", ".join(dict.fromkeys(source.partition(", ")[0] for source in sources))
+        runs = "run" if len(sources) == 1 else "runs"
+        return f"; corrected by {len(sources):,} {runs} of yours ({files})" if sources else ""
 
     def notes(self, systems: Iterable[System]) -> tuple[str, ...]:
         """What to know of a correction: runs of another version or driver, of nothing alike, or
@@ -222,16 +248,16 @@ class Learned(BaseModel):
     def _note(self, system: System) -> str:
         now = self._as_now(system)
         where = f"{now.stack} on {now.device}"
-        alike = [run.system for run in self.runs if run.phase == now.phase]
-        alike = [one for one in alike if (one.device, one.stack) == (now.device, now.stack)]
-        same = [one for one in alike if one.model == now.model] or alike
-        versions = sorted({one.version for one in same})
+        alike = self.alike(system)
+        beside = [r for r in alike if (r.device, r.stack) == (now.device, now.stack)]
+        same = [run for run in beside if run.model == now.model] or beside
+        versions = sorted({run.system.version for run in same})
         if self.accelsim != accelsim.__version__:
             return (
                 f"learned runs were compared with predictions of accelsim {self.accelsim}: learn "
                 f"from them again with {accelsim.__version__}"
             )
-        if not self.correction(system, 1.0).run_count:
+        if not alike:
             return f"no learned run is like this one ({now.phase}, {where}): nothing is corrected"
         if versions and now.version not in versions:
             measured = "; ".join(versions)

@@ -76,7 +76,7 @@ class ServedRun:
         """What the user's own runs make of a phase's times."""
         run = self.run
         if run.learned is None or not self.engine_name or not log_sigma:
-            return Correction(0.0, log_sigma, 0)
+            return Correction(0.0, log_sigma)
         return run.learned.correction(self.system(phase), log_sigma)
 
     def system(self, phase: str) -> System:

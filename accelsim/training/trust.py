@@ -65,7 +65,7 @@ def iteration_correction(iteration: Iteration) -> Correction:
     """What the user's own runs say of an iteration's time; nothing without any."""
     sigma, learned = _prior_log_sigma(iteration), iteration.setup.run.learned
     if learned is None:
-        return Correction(0.0, sigma, 0)
+        return Correction(0.0, sigma)
     return learned.correction(iteration_system(iteration), sigma)
 
 
@@ -183,4 +183,6 @@ def iteration_evidence(iteration: Iteration) -> Evidence:
     """What is known of predictions like this one."""
     device, rows = iteration.setup.run.device, row_spreads(iteration)
     asked = (device.whole_name, str(device.device_class), rows.tier.value)
-    return evidence(*asked, rows.relatives, rows.setting)
+    found, learned = evidence(*asked, rows.relatives, rows.setting), iteration.setup.run.learned
+    said = "" if learned is None else learned.basis([iteration_system(iteration)])
+    return replace(found, sentence=found.sentence + said)

@@ -38,7 +38,6 @@ def test_one_run_moves_a_mean_by_the_share_of_the_variance_that_is_common():
     found = learned([1e-9])
     told = told_of(found, effects("model"))
     assert told.shift == pytest.approx(1e-9 * 0.7, rel=0.2)
-    assert told.run_count == 1
 
 
 @pytest.mark.parametrize("count", [1, 3, 5, 10])
@@ -77,7 +76,7 @@ def test_a_run_ten_times_off_says_next_to_nothing_and_is_named(slip):
 def test_unrelated_runs_change_nothing():
     found = learned([0.8, 0.9, 0.7])
     told = told_of(found, effects("other", "another board", "another engine"))
-    assert (told.shift, told.run_count) == (0.0, 0)
+    assert told.shift == 0.0
     assert told.log_sigma == pytest.approx(SIGMA)
 
 
@@ -135,7 +134,7 @@ def test_thousands_of_runs_are_learned_from_at_once():
     generator = np.random.default_rng(5)
     systems = [f"model-{place % 50}" for place in range(10_000)]
     found = learned(0.1 * generator.standard_normal(10_000), systems)
-    assert told_of(found, effects("model-7")).run_count == 10_000
+    assert abs(told_of(found, effects("model-7")).shift) < 0.05
 
 
 def test_runs_of_near_sizes_are_corrected_more():

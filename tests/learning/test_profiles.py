@@ -58,6 +58,12 @@ def test_rows_of_another_model_engine_and_device_change_nothing(tmp_path, plain)
         assert any("no learned run is like this one" in note for note in beside.warnings)
 
 
+def test_evidence_names_the_runs(tmp_path, plain):
+    mine = profile(tmp_path, [*rows_of(plain, SLOW), "bert-base,t4,1,0.02"])
+    sentence = estimate("resnet-50", "t4", batch=8, learned=mine).evidence.sentence
+    assert sentence.endswith("; corrected by 6 runs of yours (runs.csv)")
+
+
 def test_another_driver_widens_and_says_so(tmp_path, plain):
     rows = [f"{row},550.1,2026-01-02" for row in rows_of(plain, SLOW)]
     header = "model,device,batch,latency_s,driver,date"

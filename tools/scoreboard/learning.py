@@ -181,7 +181,7 @@ def _rest(
             told = Hierarchy.of(rows_of(runs, kept), components[phase]) if kept else None
             for row in others:
                 ratio, sigma = runs.log_ratio[row], float(runs.log_sigma[row])
-                known = Correction(0.0, sigma, 0)
+                known = Correction(0.0, sigma)
                 if told is not None:
                     known = told.correction(runs.effects[row], runs.sizes[row], sigma)
                 found.append((ratio, sigma, known.log_sigma, known.shift))
