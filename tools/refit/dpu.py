@@ -47,10 +47,7 @@ def refit_dpu(folder: DataFolder, out: Path, say: Callable[[str], None]) -> Path
         )
     text = before.read_text(encoding="utf-8")
     runs, flags = checked_runs(table)
-    good = (flags == "") & np.array(
-        [network is not None for network in runs.networks], dtype=np.bool_
-    )
-
+    good = (flags == "") & runs.known
     index = np.flatnonzero(
         good & np.array([bare_core(row.core) == FITTED_CORE for row in runs.rows])
     )

@@ -4,7 +4,8 @@ releases.
 One thread and all threads of each row are two rows here. Groups say how a row was predicted:
 "single layers" and "multi layers" by the layer model fitted per release with the network's family
 left out; "unseen core" by rates fitted to another core size; "engines" by the layer model of batch
-engines (Alveo cards, VCK190), families left out; "fallback" from operations and pixels alone. Suite
+engines (Alveo cards, VCK190), families left out; "fallback" from operations, pixels and, where
+layers are known (of a narrowed network those of the whole), what they lose to rounding. Suite
 `dpu-boards` carries a network's measurement on one board to the others by the model's ratio. Rows
 that the checks find bad are refused with what is wrong. The device column is the release.
 """
@@ -178,7 +179,7 @@ def _sigma(runs: DpuRuns, way: TextArray) -> FloatArray:
     pairs = zip(way.tolist(), runs.rows, strict=True)
     spread = np.array([_way_sigma(shipped, name, row) for name, row in pairs])
     spread = np.hypot(spread, shipped.log_sigma["gates"] * _gate_fractions(runs, way, shipped))
-    is_unknown = ~runs.known & np.char.endswith(way, "fallback")
+    is_unknown = ~runs.has_layers & np.char.endswith(way, "fallback")
     return np.where(is_unknown, shipped.log_sigma["unknown layers"], spread)
 
 

@@ -2,8 +2,8 @@
 
 `calibration/published/dpu_networks.yaml` says which family writes which network; the row gives the
 input size. The layers of a name with a pruning ratio are not known, since the pruned channels are
-not published; nor those of one with fewer operations than its layers', unless its rule says that
-the table miscounts. A row whose operations are half of the
+not published, nor those of one with fewer operations than its layers', unless its rule says that
+the table miscounts: those of the whole network are. A row whose operations are half of the
 layers' gives multiply-adds where the table says operations; `dpu_corrections.csv` lists these.
 """
 
@@ -45,12 +45,14 @@ class KnownNetwork:
         task: What the host does with the outputs.
         flop: Of the layers.
         gives_multiply_adds: Whether the stated operations are multiply-adds.
+        is_whole_of: Whether the row's network is a narrower one, and these are those of the whole.
     """
 
     layers: LayerColumns
     task: HostTask
     flop: float
     gives_multiply_adds: bool
+    is_whole_of: bool = False
 
 
 @cache
@@ -98,9 +100,8 @@ def known_network(
     share = operations / flop
     has_ratio = bool(_RATIO.search(name)) and not _WIDTH_RATIO.search(name)
     halved = not has_ratio and _HALF[0] < share < _HALF[1]
-    if share < (_PRUNED if has_ratio else _NARROWER) and not halved:
-        return None
-    return KnownNetwork(layers, task, flop, halved)
+    is_narrower = share < (_PRUNED if has_ratio else _NARROWER) and not halved
+    return KnownNetwork(layers, task, flop, halved, is_narrower)
 
 
 def _graph(rule: Values, height: int, width: int) -> OperatorGraph:

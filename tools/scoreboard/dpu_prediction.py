@@ -4,8 +4,9 @@ whatever is fitted.
 Zynq boards with networks of known layers take the layer model, its rates fitted per release.
 Everything else (data-centre and Versal cores; networks whose layers are not known) takes a
 fallback: time is proportional to a power of the operations and of the input's pixels, with one
-factor per release, board and core. The fallback knows the network's cost from its layers where they
-are known and from the stated operations where they are not.
+factor per release, board and core. The fallback knows a network's operations from its layers where
+they are known, and what it loses to rounding from them or from the whole that it was narrowed
+from; else it has the stated operations alone.
 """
 
 from __future__ import annotations
@@ -76,9 +77,16 @@ class DpuRuns:
         return np.array([bare_core(row.core) for row in self.rows])
 
     @property
+    def has_layers(self) -> BoolArray:
+        """Rows whose networks' layers, or those of the whole of a narrower one, are known, shape
+        (n,).
+        """
+        return np.array([network is not None for network in self.networks], dtype=bool)
+
+    @property
     def known(self) -> BoolArray:
         """Rows whose networks' layers are known, shape (n,)."""
-        return np.array([network is not None for network in self.networks], dtype=bool)
+        return np.array([n is not None and not n.is_whole_of for n in self.networks], dtype=bool)
 
     def take(self, index: IntArray) -> DpuRuns:
         """Some of the rows."""
@@ -183,7 +191,7 @@ def predict_fallback(runs: DpuRuns, mode: str, trained_on: BoolArray) -> FloatAr
     """
     measured = np.log(runs.times_s(mode))
     features = _features(runs)
-    has_features = np.isfinite(features).all(axis=1)
+    has_features = np.isfinite(features[:, :-1]).all(axis=1)
     usable = trained_on & np.isfinite(measured) & has_features
     fold = family_folds(runs.families)
     platform = np.array(
@@ -195,34 +203,40 @@ def predict_fallback(runs: DpuRuns, mode: str, trained_on: BoolArray) -> FloatAr
         left_out = (fold == index) & has_features
         for name in np.unique(architecture[left_out]):
             train = usable & (fold != index) & (architecture == name)
-            if train.sum() >= _LEAST_ROWS:
-                asked = left_out & (architecture == name)
-                predicted[asked] = _regress(features, measured, platform, train, asked)
+            asked = left_out & (architecture == name)
+            for width, fits, asks in (
+                (3, train, asked & ~runs.has_layers),
+                (4, train & runs.has_layers, asked & runs.has_layers),
+            ):
+                if fits.sum() >= _LEAST_ROWS and asks.any():
+                    used = features[:, :width]
+                    predicted[asks] = _regress(used, measured, platform, fits, asks)
     times: FloatArray = np.exp(predicted)
     return times
 
 
 def _features(runs: DpuRuns) -> FloatArray:
-    """ln of time at peak, ln of pixels, whether layers are known, and ln of the share of cycles
-    lost to rounding.
+    """ln of time at peak, ln of pixels, whether layers are known, and ln of the cycles that these
+    take over those at peak; NaN where none are known. Layers of a narrowed network are the whole's.
     """
     peak = runs.column("peak_per_s")
     lanes = runs.column("core_count") * runs.column("clock_hz") * 4096
     pairs = zip(runs.rows, runs.networks, strict=True)
     operations = np.array([_operations(row, network) for row, network in pairs])
-    known = runs.known
-    lost = np.zeros(len(runs.rows))
+    known = runs.has_layers
+    flop = np.array([np.nan if network is None else network.flop for network in runs.networks])
+    lost = np.full(len(runs.rows), np.nan)
     if known.any():
         some = runs.take(np.flatnonzero(known))
         boards = _boards_of([_REFERENCE] * len(some.rows))
         reference_s, _ = thread_times_s(join_known(some, boards), DpuRates())
-        lost[known] = np.log(reference_s / (operations[known] / _REFERENCE.peak_per_s))
+        lost[known] = np.log(reference_s / (flop[known] / _REFERENCE.peak_per_s))
     at_peak = np.log(operations / np.where(peak > 0, peak, lanes))
     return np.stack([at_peak, np.log(runs.pixels), known.astype(float), lost], axis=1)
 
 
 def _operations(row: DpuRow, network: KnownNetwork | None) -> float:
-    if network is None:
+    if network is None or network.is_whole_of:
         return row.operations if row.operations > 0 else float("nan")
     return network.flop
 

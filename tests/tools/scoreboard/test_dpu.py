@@ -46,8 +46,11 @@ def test_multiply_adds_and_pruning_are_told_apart():
     halved = known_network("pt_resnet50_imagenet_224_224_4.1G", 224, 224, 4.1e9)
     assert halved.gives_multiply_adds
     pruned = "pt_resnet50_imagenet_224_224_0.5_4.1G"  # whose channels nobody publishes
-    assert known_network(pruned, 224, 224, 4.1e9) is None
-    assert known_network("pt_resnet50_imagenet_224_224_5.3G", 224, 224, 5.3e9) is None
+    narrower = known_network("pt_resnet50_imagenet_224_224_5.3G", 224, 224, 5.3e9)
+    assert known_network(pruned, 224, 224, 4.1e9).is_whole_of
+    assert narrower.is_whole_of
+    assert narrower.flop == halved.flop
+    assert not halved.is_whole_of
     assert known_network("pt_unheard-of_net_10G", 224, 224, 1e10) is None
     assert known_network("cf_resnet50_imagenet_224_224_7.7G", 0, 0, 7.7e9) is None
 
