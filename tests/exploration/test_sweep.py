@@ -100,7 +100,7 @@ def test_a_damaged_part_is_computed_again(tmp_path):
     mended = sweep(more, tmp_path, workers=1)
     assert mended.new_count == 4
     assert ordered(mended).equals(whole)
-    with sqlite3.connect(tmp_path / "index.sqlite") as index:  # other points of the same length
+    with sqlite3.connect(tmp_path / "_index.sqlite") as index:  # other points of the same length
         index.execute("update part set points = zeroblob(64) where length(points) = 64")
     assert sweep(more, tmp_path, workers=1).new_count == 4
     assert ordered(sweep(more, tmp_path, workers=1)).equals(whole)
@@ -111,7 +111,7 @@ def tree(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("named", ["parts/thesis.txt", "thesis.txt", "lock", "index.sqlite"])
+@pytest.mark.parametrize("named", ["parts/thesis.txt", "thesis.txt", "_lock", "_index.sqlite"])
 @pytest.mark.parametrize("is_link", [False, True])
 def test_a_folder_of_other_files_is_refused_and_left_as_it_is(tmp_path, named, is_link):
     theirs, out = tmp_path / "theirs", tmp_path / "link"
@@ -163,7 +163,7 @@ def test_a_damaged_index_is_refused_and_takes_nothing_out(tmp_path, change):
     out = tmp_path / "out"
     (tmp_path / "thesis.txt").write_text("thesis", encoding="utf-8")
     sweep(GRID, out, workers=1)
-    with sqlite3.connect(out / "index.sqlite") as index:
+    with sqlite3.connect(out / "_index.sqlite") as index:
         index.executescript(change)
     before = tree(tmp_path)
     for use in (lambda out: sweep(GRID, out, workers=1), points, read_result):
@@ -174,8 +174,8 @@ def test_a_damaged_index_is_refused_and_takes_nothing_out(tmp_path, change):
 
 def test_every_kept_kill_is_gone_on_with(tmp_path, monkeypatch):
     """Killed after its lock, after its empty index, and between the index and the part."""
-    (tmp_path / "lock").touch()
-    (tmp_path / "index.sqlite").touch()
+    (tmp_path / "_lock").touch()
+    (tmp_path / "_index.sqlite").touch()
     with pytest.raises(OutputError, match="no finished points"):
         points(tmp_path)
     monkeypatch.setattr(Path, "replace", killed)
@@ -195,7 +195,7 @@ def killed(*_):
 
 def test_another_version_is_refused_and_so_is_a_second_sweep(tmp_path):
     sweep(GRID, tmp_path, workers=1)
-    with sqlite3.connect(tmp_path / "index.sqlite") as index:
+    with sqlite3.connect(tmp_path / "_index.sqlite") as index:
         index.execute("update about set value = '0.0.1' where name = 'version'")
     with pytest.raises(OutputError, match=r"0\.0\.1"):
         sweep(GRID, tmp_path, workers=1)

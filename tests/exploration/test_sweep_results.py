@@ -30,6 +30,13 @@ def test_notebooks_show_the_points(folder):
     assert sweep(SPEC, folder, workers=1)._repr_html_().count("resnet-18") == 9
 
 
+def test_the_folder_is_a_data_set_for_others(folder):
+    """pandas and whatever else reads folders of Parquet pass over names that begin with _."""
+    frame = pd.read_parquet(folder)
+    assert len(frame) == 9
+    assert set(frame["device"].astype(str)) == {"t4", "l4", "h100-sxm-80gb"}
+
+
 def test_top_is_the_smallest_or_the_largest(folder):
     frame = results.points(folder)
     best = results.top(frame, "latency_s", 4)["latency_s"].tolist()

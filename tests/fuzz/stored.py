@@ -68,7 +68,7 @@ def _swept() -> Path:
 
 
 def _sql(folder: Path, *statement: Any) -> None:
-    with contextlib.closing(sqlite3.connect(folder / "index.sqlite")) as index, index:
+    with contextlib.closing(sqlite3.connect(folder / "_index.sqlite")) as index, index:
         index.execute(*statement)
 
 
@@ -132,7 +132,7 @@ _STATEMENTS = (
 
 
 def _edit(draw: random.Random) -> list[Any]:
-    places = ("part", "index.sqlite", "lock")
+    places = ("part", "_index.sqlite", "_lock")
     words = {
         "sql": lambda: [draw.choice(_STATEMENTS)],
         "column": lambda: [draw.choice(_FOUND), draw.choice(_CELLS)],
@@ -179,7 +179,7 @@ def _folder(folder: Path, text: str) -> None:
 def _others(folder: Path) -> dict[str, bytes]:
     """Content of the files that no sweep wrote."""
     own = {path.name for path in _swept().rglob("*")}
-    own |= {f".{name}.new" for name in own} | {"index.sqlite-journal"}
+    own |= {f".{name}.new" for name in own} | {"_index.sqlite-journal"}
     found = folder.rglob("*")
     return {
         str(path): path.read_bytes() for path in found if path.is_file() and path.name not in own

@@ -21,14 +21,14 @@ from accelsim.errors import MissingDependencyError, OutputError
 
 #: Folder of the dataset in that of the sweep.
 PARTS = "parts"
-_INDEX = "index.sqlite"
+_INDEX = "_index.sqlite"
 #: What a sweep leaves that was killed before its index was made.
-_STARTED = {"lock", _INDEX, f"{_INDEX}-journal"}
+_STARTED = {"_lock", _INDEX, f"{_INDEX}-journal"}
 #: Names that parts have.
 _PART = re.compile(r"[0-9a-f]{32}\.parquet")
 _SHOWN = 3
 #: Form of the folder: one of another form is refused by its version.
-_FORM = f"{accelsim.__version__}, form 5"
+_FORM = f"{accelsim.__version__}, form 6"
 _SCHEMA = """
 begin immediate;
 create table if not exists about (name text primary key, value text);
@@ -69,7 +69,7 @@ class SweepStore:
             self._check_others()
             self._index = sqlite3.connect(folder / _INDEX)
             is_new = self._is_new()
-            self._lock = FileLock(folder / "lock", timeout=0)
+            self._lock = FileLock(folder / "_lock", timeout=0)
             try:
                 self._lock.acquire()
             except Timeout:
@@ -96,7 +96,7 @@ class SweepStore:
     def _check_others(self) -> None:
         """Refuse a folder of other files before anything in it is touched."""
         found = {path.name for path in self.folder.iterdir()}
-        lock = self.folder / "lock"
+        lock = self.folder / "_lock"
         is_own = not lock.exists() or not lock.stat().st_size
         is_begun = _INDEX in found and (self.folder / _INDEX).stat().st_size
         if not is_begun and not (found <= _STARTED and is_own):
