@@ -4,6 +4,10 @@ estimate does to run.
 
 from __future__ import annotations
 
+import numpy as np
+
+from accelsim.workloads.graph import FloatArray
+
 #: Half width of a 90 % interval in standard deviations: the 95 % quantile of the normal
 #: distribution.
 Z90 = 1.6448536269514722
@@ -29,3 +33,17 @@ def small_sample_ratio(origin_count: int) -> float:
     )
     quantile: float = sum(term / origin_count**power for power, term in enumerate(terms))
     return quantile / Z90
+
+
+def residual_figures(log_ratio: FloatArray, log_sigma: FloatArray) -> tuple[float, float, float]:
+    """Median error over the measured, share inside the 90 % interval, and median width of that
+    over the prediction.
+
+    Args:
+        log_ratio: ln(measured / predicted), shape (n,).
+        log_sigma: Its spread, shape (n,).
+    """
+    error = np.abs(np.expm1(-log_ratio))
+    inside = np.abs(log_ratio) <= Z90 * log_sigma
+    width = 2 * np.sinh(Z90 * log_sigma)
+    return float(np.median(error)), float(inside.mean()), float(np.median(width))

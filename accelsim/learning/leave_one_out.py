@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, median
+
+import numpy as np
 
 from accelsim.arguments import checked
-from accelsim.confidence.quantiles import Z90
+from accelsim.confidence.hierarchy import Correction
+from accelsim.confidence.quantiles import Z90, residual_figures
 from accelsim.estimation.learned import Learned, LearnedRun, read_learned
 from accelsim.frozen import frozen
 from accelsim.learning.learn import learn
@@ -24,8 +26,8 @@ class ScoredRuns:
 
     Attributes:
         rows: One mapping a run: what it is of, `off_fraction` (measured over predicted, less one),
-            whether its 90 % interval holds it, and its width over the prediction, each also as
-            "learned_" from the runs of all other files and lines.
+            and the half of its 90 % interval over the prediction (`spread_fraction`), each also as
+            "learned_" from the runs of all other lines and results.
     """
 
     rows: Sequence[Document]
@@ -62,27 +64,28 @@ def _is_profile(path: Path) -> bool:
 
 def _row(profile: Learned, run: LearnedRun) -> Document:
     others = tuple(one for one in profile.runs if one.source != run.source)
-    shift, log_sigma = 0.0, run.log_sigma
+    known = Correction(0.0, run.log_sigma)
     if others:
         known = profile.of_runs(others).correction(run.system, run.log_sigma)
-        shift, log_sigma = known.shift, known.log_sigma
-    found: Document = {name: getattr(run, name) for name in ("source", "phase", "model", "device")}
-    found |= {"measured_s": run.measured, "predicted_s": run.predicted}
-    for start, log_ratio, sigma in (
-        ("", math.log(run.ratio), run.log_sigma),
-        ("learned_", math.log(run.ratio) - shift, log_sigma),
-    ):
-        found[f"{start}off_fraction"] = math.expm1(log_ratio)
-        found[f"{start}is_inside"] = abs(log_ratio) <= Z90 * sigma
-        found[f"{start}width_fraction"] = 2 * math.sinh(Z90 * sigma)
-    return found
+    return {
+        **{name: getattr(run, name) for name in ("source", "phase", "model", "device")},
+        "measured_s": run.measured,
+        "predicted_s": run.predicted,
+        "off_fraction": run.ratio - 1.0,
+        "spread_fraction": math.expm1(Z90 * run.log_sigma),
+        "learned_off_fraction": run.ratio / math.exp(known.shift) - 1.0,
+        "learned_spread_fraction": math.expm1(Z90 * known.log_sigma),
+    }
 
 
 def _summary(rows: Sequence[Document]) -> Document:
     found: Document = {"phase": rows[0]["phase"], "runs": len(rows)}
     for start in ("", "learned_"):
-        errors = [abs(1 / (1 + row[f"{start}off_fraction"]) - 1) for row in rows]
-        found[f"{start}error_fraction"] = median(errors)
-        found[f"{start}coverage_fraction"] = fmean(row[f"{start}is_inside"] for row in rows)
-        found[f"{start}width_fraction"] = median(row[f"{start}width_fraction"] for row in rows)
+        off, spread = (
+            np.log1p([row[f"{start}{name}_fraction"] for row in rows]) for name in ("off", "spread")
+        )
+        figures = zip(
+            ("error", "coverage", "width"), residual_figures(off, spread / Z90), strict=True
+        )
+        found |= {f"{start}{name}_fraction": figure for name, figure in figures}
     return found

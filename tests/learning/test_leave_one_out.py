@@ -47,13 +47,13 @@ def test_a_run_has_no_part_in_its_own_correction(slow, tmp_path):
     last = found["runs.csv, line 6"]
     assert last["learned_off_fraction"] > 5
     assert last["learned_off_fraction"] < last["off_fraction"]
-    assert not last["learned_is_inside"]
+    assert last["learned_off_fraction"] > last["learned_spread_fraction"]
 
 
 def test_a_run_alone_stays_as_predicted(tmp_path):
     (row,) = score_runs(table(tmp_path, ["resnet-50,t4,8,0.01"])).rows
     assert row["learned_off_fraction"] == row["off_fraction"]
-    assert row["learned_width_fraction"] == row["width_fraction"]
+    assert row["learned_spread_fraction"] == row["spread_fraction"]
 
 
 def test_the_command_writes_both_and_refuses_suites_beside(slow, capsys):

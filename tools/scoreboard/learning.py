@@ -21,7 +21,7 @@ import numpy as np
 import yaml
 
 from accelsim.confidence.hierarchy import Components, Correction, Hierarchy, Runs
-from accelsim.confidence.quantiles import Z90
+from accelsim.confidence.quantiles import Z90, residual_figures
 from accelsim.estimation.learned import LEVELS, System
 from accelsim.frozen import frozen
 from accelsim.scoreboard.score import validate
@@ -156,7 +156,9 @@ def learnt(
         return None
     rest = [_rest(system, given, own, generator) for system, own in asked]
     ratio, *sigmas, shift = np.concatenate(rest, axis=1)
-    scored = [_figures(ratio - by, sigma) for by, sigma in zip((0.0, shift), sigmas, strict=True)]
+    scored = [
+        residual_figures(ratio - by, sigma) for by, sigma in zip((0.0, shift), sigmas, strict=True)
+    ]
     error, coverage, width = zip(*scored, strict=True)
     return Learnt(given, len(asked), sum(map(is_worse, rest)), error, coverage, width)
 
@@ -194,19 +196,11 @@ def rows_of(runs: Runs, rows: Sequence[int]) -> Runs:
     return Runs(effects, sizes, runs.log_ratio[rows], runs.log_sigma[rows])
 
 
-def _figures(log_ratio: FloatArray, log_sigma: FloatArray) -> tuple[float, float, float]:
-    """Median error, coverage and median width of rows."""
-    error = np.abs(np.expm1(-log_ratio))
-    inside = np.abs(log_ratio) <= Z90 * log_sigma
-    width = 2 * np.sinh(Z90 * log_sigma)
-    return float(np.median(error)), float(inside.mean()), float(np.median(width))
-
-
 def is_worse(rest: FloatArray) -> bool:
     """Whether a system's median error grows by more than the half width of its interval."""
     ratio, before, then, shift = rest
-    growth = _figures(ratio - shift, then)[0] - _figures(ratio, before)[0]
-    return growth > _figures(ratio, then)[2] / 2
+    growth = residual_figures(ratio - shift, then)[0] - residual_figures(ratio, before)[0]
+    return growth > residual_figures(ratio, then)[2] / 2
 
 
 def table(found: Mapping[str, Iterable[Learnt]]) -> str:
