@@ -6,6 +6,7 @@ lies in the folder ``data`` beside this module.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from accelsim.catalog.stacks import Achieved, Spread, Stack
+from accelsim.confidence.quantiles import small_sample_ratio
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.estimation.evidence import shipped_evidence
@@ -22,10 +24,22 @@ from accelsim.report.accuracy_file import spreads_text
 from accelsim.scoreboard.evidence import log_sigma, residuals
 from accelsim.scoreboard.parameters import Parameters
 from accelsim.scoreboard.scores import Scoreboard
+from accelsim.workloads.graph import FloatArray
 
 DATA = Path(__file__).parent / "data"
 _SPREADS_NAME = "spreads.json"
 _MAX_BYTES = 1_000_000
+
+
+def others_log_sigma(errors: Sequence[FloatArray]) -> float:
+    """Spread of ln(measured / predicted) of one more network, by those of some others, each of
+    which weighs the same; see `accelsim.confidence.quantiles.small_sample_ratio`.
+
+    Args:
+        errors: ln(predicted / measured) of each network's rows; two networks at least.
+    """
+    square = np.mean([np.mean(own**2) for own in errors])
+    return float(np.sqrt(square)) * small_sample_ratio(len(errors))
 
 
 class LeftOut(Parameters):

@@ -4,13 +4,14 @@ Zeus' sweep (You et al., NSDI 2023) meters epochs of one run under falling limit
 relative to the run's highest limit, power and energy as they are; what is asked is how a run whose
 mean power at its highest limit is known answers a lower one. The board's response
 (`tools.scoreboard.cap_response`) is fitted to the other networks on the same board, never to a
-row's own network; its spread is that of the rows it was fitted to. Limits above a run's own power
+row's own network; its spread is that of the other networks, each as the rest of them answers it.
+Limits above a run's own power
 do not bind and are not asked, nor is the highest limit, which the others are relative to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from typing import Any
 
@@ -19,8 +20,9 @@ import numpy as np
 from accelsim.scoreboard.data_folder import DataFolder, Table, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.suite import MeasuredBatch, register_suite
-from accelsim.workloads.graph import BoolArray, FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, TextArray
 from tools.scoreboard.cap_response import CapResponse, capped_run
+from tools.scoreboard.left_out import others_log_sigma
 from tools.scoreboard.quantity_batches import QUANTITY
 
 CAP_SCHEMA = schema("power/zeus_power_limit_curves.csv.gz")
@@ -32,7 +34,7 @@ _MOST = (1.05, 80.0, 1.0, 300.0, 1.0, 0.99)
 #: Relative error from which a row pulls the fit no harder.
 _OUTLIER = 0.05
 _ABOVE = "its limit is above the power of the run without one"
-_ALONE = "no other network on its board to fit its response to"
+_ALONE = "no two other networks on its board to fit its response to"
 _TOP = "the highest limit of its run, which the others are relative to"
 
 
@@ -113,21 +115,31 @@ def _rows(runs: _Runs) -> Iterator[MeasuredRun]:
             own = (gpus == gpu) & (networks == network)
             asked = own & runs.binds
             others = (gpus == gpu) & (networks != network) & runs.binds
-            if asked.any() and others.any():
-                yield from _answered(runs, asked, fitted_response(runs, others), others)
+            if asked.any() and len(np.unique(networks[others])) > 1:
+                off = [*_left_out(runs, others, networks)]
+                yield from _answered(runs, asked, fitted_response(runs, others), off)
             else:
                 yield from _refused(runs, asked, _ALONE)
             yield from _refused(runs, own & runs.is_top, _TOP)
             yield from _refused(runs, own & ~runs.binds & ~runs.is_top, _ABOVE)
 
 
+def _left_out(runs: _Runs, rows: BoolArray, networks: TextArray) -> Iterator[FloatArray]:
+    """ln(predicted / measured) of each network's rows, of time, power and energy, by the response
+    of the other networks, shape (3, n) each.
+    """
+    for network in np.unique(networks[rows]).tolist():
+        own = rows & (networks == network)
+        response = fitted_response(runs, rows & ~own)
+        yield np.log(runs.predicted(own, response) / runs.measured(own))
+
+
 def _answered(
-    runs: _Runs, asked: BoolArray, response: CapResponse, others: BoolArray
+    runs: _Runs, asked: BoolArray, response: CapResponse, off: Sequence[FloatArray]
 ) -> Iterator[MeasuredRun]:
     measured = runs.measured(asked)
     predicted = runs.predicted(asked, response)
-    off = np.log(runs.predicted(others, response) / runs.measured(others))
-    sigma = np.sqrt((off**2).mean(axis=1))
+    sigma = [others_log_sigma(figure) for figure in zip(*off, strict=True)]
     for column, place in enumerate(np.flatnonzero(asked).tolist()):
         for of, quantity in enumerate(("time", "power", "energy")):
             yield MeasuredRun(
@@ -135,7 +147,7 @@ def _answered(
                 group=quantity,
                 measured_s=float(measured[of, column]),
                 predicted_s=float(predicted[of, column]),
-                log_sigma=float(sigma[of]),
+                log_sigma=sigma[of],
                 views=frozenset((f"{quantity}: {runs.table['network'][place]}",)),
             )
 

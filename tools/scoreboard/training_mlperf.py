@@ -24,7 +24,7 @@ import numpy as np
 
 from accelsim.catalog.clusters import cluster
 from accelsim.errors import InputError
-from accelsim.estimation.evidence import residual_log_sigma
+from accelsim.estimation.evidence import POWER_LOG_SIGMA, residual_log_sigma
 from accelsim.plain import Values
 from accelsim.scoreboard.data_folder import DataFolder, published, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
@@ -38,6 +38,7 @@ from accelsim.training.trust import (
     row_spreads,
     speed_up_setting,
 )
+from tools.scoreboard.left_out import others_log_sigma
 from tools.scoreboard.training_plans import PlannedRun, iteration_of
 
 EXAMPLES_SCHEMA = schema("training/nvidia_deeplearningexamples.csv.gz")
@@ -47,8 +48,6 @@ POWER_SCHEMA = schema("training/mlperf_power.csv")
 _FACTS: Values = published("training_mlperf")
 #: Least spread of a speed-up: both ends share the errors of kernels; estimate.
 _RATIO_LOG_SIGMA = 0.08
-#: Spread of a node's power beside its devices': the share of its limit that the host draws.
-_POWER_LOG_SIGMA = 0.1
 #: What the label of a speed-up says whose one GPU is predicted.
 _ONE_PREDICTED = ", one GPU as predicted"
 #: Class of a metered system whose name has none: that of most submissions.
@@ -352,14 +351,25 @@ def _sample_count(benchmark: str, epochs: float) -> float:
     has_best_alone=True,
 )
 def load_power(folder: DataFolder) -> list[MeasuredBatch]:
-    """Metered runs, with the usual batch of submissions on H100."""
+    """Metered runs, with the usual batch of submissions on H100; their spread is that of the other
+    benchmarks.
+    """
     batches: dict[tuple[str, int], list[float]] = defaultdict(list)
     for record in folder.records(TIMES_SCHEMA):
         is_counted = record["acc_class"] == "H100" and record["n_acc"] >= 1
         if is_counted and math.isfinite(record["global_batch_size"]):
             key = (record["benchmark"], int(record["n_acc"]))
             batches[key].append(record["global_batch_size"])
-    return run_batches(_power(record, batches) for record in folder.records(POWER_SCHEMA))
+    runs = [_power(record, batches) for record in folder.records(POWER_SCHEMA)]
+    errors: dict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        if not run.refusal:
+            errors[run.group].append(math.log(run.predicted_s / run.measured_s))
+    sigmas = {}
+    for benchmark in errors:
+        others = [np.array(own) for name, own in errors.items() if name != benchmark]
+        sigmas[benchmark] = others_log_sigma(others) if len(others) > 1 else POWER_LOG_SIGMA
+    return run_batches(replace(run, log_sigma=sigmas.get(run.group, math.nan)) for run in runs)
 
 
 def _power(record: Values, batches: Mapping[tuple[str, int], list[float]]) -> MeasuredRun:
@@ -376,7 +386,7 @@ def _power(record: Values, batches: Mapping[tuple[str, int], list[float]]) -> Me
             raise InputError("no idle power of the device")
         watts = energy / iteration.iteration_s * per_node / run.device_count
         profile = run.profile.name
-        return replace(row, predicted_s=watts, log_sigma=_POWER_LOG_SIGMA, profile=profile)
+        return replace(row, predicted_s=watts, profile=profile)
 
     label = f"{system} {benchmark} {record['run']}"
     measured = record["avg_power_W_per_node_meter"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from accelsim import catalog
@@ -14,7 +15,7 @@ from accelsim.scoreboard import parameters as module
 from accelsim.scoreboard.parameters import Parameters, parameters
 from accelsim.scoreboard.tiers import choose
 from tools.scoreboard import left_out
-from tools.scoreboard.left_out import DATA, spreads_left_out
+from tools.scoreboard.left_out import DATA, others_log_sigma, spreads_left_out
 
 
 @pytest.fixture
@@ -79,3 +80,12 @@ def test_a_scoreboard_says_its_spreads_without_each_origin(monkeypatch, tmp_path
     monkeypatch.setattr(left_out, "DATA", tmp_path)
     parameters().publish(board)
     assert read_json(tmp_path / "spreads.json") == without
+
+
+def test_a_networks_spread_is_that_of_the_others_and_wider_for_few():
+    """Networks weigh the same, whatever their rows; two say less than ten (Student's t: 2.92 and
+    1.81 for the normal's 1.645).
+    """
+    few = others_log_sigma([np.full(100, 0.1), np.array([0.2])])
+    assert few == pytest.approx(np.sqrt((0.01 + 0.04) / 2) * 2.92 / 1.645, rel=0.02)
+    assert others_log_sigma([np.array([-0.1])] * 10) == pytest.approx(0.1 * 1.81 / 1.645, rel=0.01)

@@ -25,7 +25,14 @@ def rows_of(network, batch, power_w):
 def batches(tmp_path_factory):
     root = tmp_path_factory.mktemp("data")
     (root / "power").mkdir()
-    runs = [("a", 8, 180), ("a", 16, 220), ("b", 8, 160), ("b", 64, 210), ("small", 8, 60)]
+    runs = [
+        ("a", 8, 180),
+        ("a", 16, 220),
+        ("b", 8, 160),
+        ("b", 64, 210),
+        ("c", 8, 200),
+        ("small", 8, 60),
+    ]
     lines = [line for run in runs for line in rows_of(*run)]
     path = root / CAP_SCHEMA.file.removesuffix(".gz")
     path.write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
@@ -34,7 +41,7 @@ def batches(tmp_path_factory):
 
 def test_a_board_that_the_catalogue_lacks_is_answered_beside_the_others(tmp_path):
     (tmp_path / "power").mkdir()
-    lines = rows_of("a", 8, 180) + rows_of("b", 8, 220)
+    lines = rows_of("a", 8, 180) + rows_of("b", 8, 220) + rows_of("c", 8, 200)
     both = lines + [line.replace("V100", "Z9") for line in lines]
     path = tmp_path / CAP_SCHEMA.file.removesuffix(".gz")
     path.write_text(HEAD + "\n".join(both) + "\n", encoding="utf-8")
@@ -46,11 +53,11 @@ def test_a_board_that_the_catalogue_lacks_is_answered_beside_the_others(tmp_path
 
 def test_limits_that_bind_are_asked_and_all_others_named(batches):
     counts = {batch.refusal: len(batch) for batch in batches}
-    assert counts.pop("") == 3 * (2 + 3 + 2 + 3)
+    assert counts.pop("") == 3 * (2 + 3 + 2 + 3 + 2)
     reasons = dict(sorted(counts.items()))
     assert [("above the power" in reason, n) for reason, n in reasons.items()] == [
-        (True, 2 + 3),
-        (False, 5),
+        (True, 6),
+        (False, 6),
     ]
 
 
@@ -60,7 +67,7 @@ def test_a_network_alone_on_its_board_is_refused_by_name(tmp_path):
     path.write_text(HEAD + "\n".join(rows_of("a", 8, 220)) + "\n", encoding="utf-8")
     counts = {batch.refusal: len(batch) for batch in load(DataFolder(tmp_path))}
     assert counts == {
-        "no other network on its board to fit its response to": 3,
+        "no two other networks on its board to fit its response to": 3,
         "the highest limit of its run, which the others are relative to": 1,
     }
 
