@@ -9,7 +9,6 @@ autograd does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from itertools import groupby
 from math import prod
 from typing import NamedTuple, cast
@@ -38,25 +37,23 @@ _MIXED = frozenset({"bf16"})
 _PROMOTING = frozenset({OperatorKind.ELEMENTWISE, OperatorKind.COPY, OperatorKind.REDUCTION})
 
 
-class _Stored(NamedTuple):
+class Tensor(NamedTuple):
+    """A shape, the row that produced it (-1: an input of the model) and a storage identity; with
+    its number of elements and their bytes.
+    """
+
     shape: tuple[int, ...]
     row: int
     storage: int
     element_bytes: float
+    elements: int
+    bytes: float
 
-
-class Tensor(_Stored):
-    """A shape, the row that produced it (-1: an input of the model) and a storage identity."""
-
-    @cached_property
-    def elements(self) -> int:
-        """Number of elements."""
-        return prod(self.shape)
-
-    @cached_property
-    def bytes(self) -> float:
-        """Storage bytes."""
-        return self.elements * self.element_bytes
+    @classmethod
+    def of(cls, shape: Sequence[int], row: int, storage: int, element_bytes: float) -> Tensor:
+        """A tensor of a shape."""
+        elements = prod(shape)
+        return cls(tuple(shape), row, storage, element_bytes, elements, elements * element_bytes)
 
 
 #: Kind, dimensions, dtype, FLOP, bytes read, written and of weights, bytes kept.
@@ -187,17 +184,17 @@ class RowWriter:
     def input(self, *shape: int, dtype: StoredFormat | None = None) -> Tensor:
         """A tensor that is there at the start."""
         width = (dtype or self.precision.activation).bytes
-        return Tensor(tuple(shape), -1, self._storage(), width)
+        return Tensor.of(shape, -1, self._storage(), width)
 
     def view(self, x: Tensor, *shape: int) -> Tensor:
         """The same storage under another shape; no row."""
         if prod(shape) != x.elements:
             raise InvalidValueError("shape", shape, f"{x.elements} elements, as in {x.shape}")
-        return Tensor(tuple(shape), x.row, x.storage, x.element_bytes)
+        return Tensor.of(shape, x.row, x.storage, x.element_bytes)
 
     def part(self, x: Tensor, *shape: int) -> Tensor:
         """A view of a part of the storage (slice, chunk, select); no row."""
-        return Tensor(tuple(shape), x.row, x.storage, x.element_bytes)
+        return Tensor.of(shape, x.row, x.storage, x.element_bytes)
 
     def split(self, x: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:
         """Disjoint parts of the last axis; no row. Each part counts as storage of its own when it
@@ -206,7 +203,7 @@ class RowWriter:
         if sum(widths) != x.shape[-1]:
             raise InvalidValueError("widths", tuple(widths), f"widths that add up to {x.shape[-1]}")
         return tuple(
-            Tensor((*x.shape[:-1], width), x.row, self._storage(), x.element_bytes)
+            Tensor.of((*x.shape[:-1], width), x.row, self._storage(), x.element_bytes)
             for width in widths
         )
 
@@ -267,7 +264,7 @@ class RowWriter:
         if self.is_mixed and output_dtype is None and kind in _PROMOTING:
             output_dtype = dtype = self._promoted(inputs)
         width = (output_dtype or self.precision.activation).bytes
-        output = Tensor(tuple(output_shape), row, self._storage(), width)
+        output = Tensor.of(output_shape, row, self._storage(), width)
         saved = saves.extra_bytes + sum(self._save(x) for x in saves.tensors)
         saved += self._save(output) if saves.output else 0.0
         read = sum(x.bytes for x in inputs) if read_bytes is None else read_bytes
@@ -333,7 +330,7 @@ class RowWriter:
         ranks = self.shard.ranks[group]
         if ranks == 1:
             return x
-        made = Tensor(tuple(shape), x.row, x.storage, x.element_bytes)
+        made = Tensor.of(shape, x.row, x.storage, x.element_bytes)
         payload = max(x.bytes, made.bytes)
         whole = self.operator(
             kind,
@@ -433,7 +430,7 @@ class RowWriter:
         self.parameter_bytes += parameter_bytes * count
         self.cached += self.cached[start[3] :] * count
         made_inside = x.storage > storage
-        return Tensor(
+        return Tensor.of(
             x.shape, x.row + int(rows) * copies, x.storage + moved * made_inside, x.element_bytes
         )
 
