@@ -93,6 +93,8 @@ FIELDS = (
     "flop",
 )
 
+_OF_TIED = ("parameters", "trained_parameters", "weight_bytes")
+_PLACES = {name: place for place, name in enumerate(FIELDS)}
 #: Columns in which the rows of two blocks are the same where the blocks are.
 _CONTENT = ("kind", "dims", "dtype", "phase", "read_bytes", "write_bytes", "saved_bytes")
 #: What a unit has beside its blocks.
@@ -111,24 +113,24 @@ class BlockCosts:
     """Sums over the rows of each block, for u units (ways to run one microbatch on one rank).
 
     Attributes:
-        values: By name in `FIELDS`, shape (u, blocks) each.
+        values: In the order of `FIELDS`, shape (fields, u, blocks).
         whole: By name in `WHOLE`, of no block, shape (u,) each.
         layer_count: Blocks between the first and the last that are layers of the model.
         rows: Times and spreads of each unit's distinct rows, for intervals.
     """
 
-    values: dict[str, FloatArray]
+    values: FloatArray
     whole: dict[str, FloatArray]
     layer_count: int
     rows: tuple[RowSpreads, ...]
 
     def __getitem__(self, name: str) -> FloatArray:
-        return self.values[name]
+        return self.values[_PLACES[name]]
 
     @property
     def block_count(self) -> int:
         """Blocks."""
-        return int(self.values["flop"].shape[1])
+        return int(self.values.shape[-1])
 
 
 @frozen(eq=False)
@@ -174,16 +176,16 @@ def block_costs(runs: Sequence[ResolvedRun]) -> BlockCosts:
         for (one, _), unit in zip(some, _units([run for _, run in some]), strict=True):
             one.append(unit)
     units = [one[0] for one in kept]
-    values = {name: np.stack([unit.values[name] for unit in units]) for name in FIELDS}
+    values = np.stack([unit.values for unit in units], axis=1)
     whole = {name: np.array([unit.whole[name] for unit in units]) for name in WHOLE}
     return BlockCosts(values, whole, units[0].layer_count, tuple(unit.rows for unit in units))
 
 
 @frozen(eq=False)
 class _Unit:
-    """What the blocks of one run cost, beside the spreads of their rows."""
+    """What the blocks of one run cost, shape (fields, blocks), beside the spreads of their rows."""
 
-    values: dict[str, FloatArray]
+    values: FloatArray
     whole: dict[str, float]
     layer_count: int
     rows: RowSpreads
@@ -197,15 +199,19 @@ def _kept(_: RunKey) -> list[_Unit]:
 
 @frozen(eq=False)
 class _Written:
-    """Rows of one run: its step, its distinct blocks, the rows to price, which of these are the
-    blocks', and the optimizer's step.
+    """Rows of one run: its step, its distinct blocks and their rows, the rows to price, and the
+    optimizer's step.
     """
 
     step: TrainingStep
     blocks: _Blocks
+    rows: OperatorGraph
     graph: OperatorGraph
-    places: IntArray
     update: OperatorGraph
+
+    def priced(self, table: CostTable) -> CostTable:
+        """What the blocks' rows cost, from the costs of all rows."""
+        return table if self.graph is self.rows else table.part(self.blocks.distinct_rows)
 
 
 def _written(run: ResolvedRun, step: TrainingStep, *, is_whole: bool) -> _Written:
@@ -214,10 +220,8 @@ def _written(run: ResolvedRun, step: TrainingStep, *, is_whole: bool) -> _Writte
     count = int(np.count_nonzero(rows.phase != int(Phase.OPTIMIZER)))
     passes, update = rows.part(0, count), rows.part(count, len(rows))
     blocks = _Blocks.of(step, passes, run)
-    own = blocks.distinct_rows
-    if is_whole:
-        return _Written(step, blocks, passes, own, update)
-    return _Written(step, blocks, passes.take(own), np.arange(len(own)), update)
+    own = passes.take(blocks.distinct_rows)
+    return _Written(step, blocks, own, passes if is_whole else own, update)
 
 
 def _units(runs: Sequence[ResolvedRun]) -> list[_Unit]:
@@ -230,8 +234,8 @@ def _units(runs: Sequence[ResolvedRun]) -> list[_Unit]:
     ]
     updates = concatenate([one.update for one in written])
     tables = _tables([*(one.graph for one in written), updates], [*runs, runs[0]])
-    priced = [table.part(one.places) for table, one in zip(tables, written, strict=False)]
-    rows = [one.graph.take(one.places) for one in written]
+    priced = [one.priced(table) for table, one in zip(tables, written, strict=False)]
+    rows = [one.rows for one in written]
     sums = _block_sums(rows, priced, [one.blocks for one in written], runs)
     of_run = np.repeat(np.arange(len(runs)), [len(one.update) for one in written])
     update_s, issue_s = (
@@ -243,7 +247,7 @@ def _units(runs: Sequence[ResolvedRun]) -> list[_Unit]:
     relatives: tuple[str, ...] = getattr(runs[0].parameters, "relatives", ())
     units = []
     for place, (run, one) in enumerate(zip(runs, written, strict=True)):
-        values = {name: column[place] for name, column in sums.items()}
+        values = sums[:, place]
         whole = _tied(values, one.step, run) | {
             "update_s": float(update_s[place]),
             "update_issue_s": float(issue_s[place]),
@@ -260,8 +264,10 @@ def _block_sums(
     tables: Sequence[CostTable],
     every: Sequence[_Blocks],
     runs: Sequence[ResolvedRun],
-) -> dict[str, FloatArray]:
-    """Sums over the rows of each block of runs, by name in `FIELDS`, shape (runs, blocks) each."""
+) -> FloatArray:
+    """Sums over the rows of each block of runs, in the order of `FIELDS`, shape (fields, runs,
+    blocks).
+    """
     counts = [blocks.distinct_count for blocks in every]
     starts = np.cumsum([0, *counts])[:-1]
     block = np.concatenate([b.distinct_block + s for b, s in zip(every, starts, strict=True)])
@@ -283,7 +289,8 @@ def _block_sums(
     layers = every[0].layer_count
     for word, unit in (("compute", "s"), ("issue", "s"), ("energy", "j")):
         values[f"again_{word}_{unit}"] = of_layers(values[f"{word}_forward_{unit}"], layers)
-    return values | {"again_flop": of_layers(values["flop"], layers)}
+    values["again_flop"] = of_layers(values["flop"], layers)
+    return np.stack([values[name] for name in FIELDS])
 
 
 @frozen(eq=False)
@@ -399,7 +406,7 @@ def _parameters(
     graph: OperatorGraph, is_forward: BoolArray, adapts: BoolArray, run: ResolvedRun
 ) -> dict[str, FloatArray]:
     """Parameters of forward rows and their bytes: stored weights, whole tables, all experts."""
-    adapters = is_adapter(graph)
+    adapters = is_adapter(graph) if adapts.any() else adapts
     width = _weight_widths(graph, run)
     count = graph.weight_bytes / np.where(adapters, run.precision.activation.bytes, width)
     lookups = np.isin(graph.kind, _LOOKUPS)
@@ -430,10 +437,12 @@ def _weight_widths(graph: OperatorGraph, run: ResolvedRun) -> FloatArray:
     if run.workload.captured is not None:
         is_narrow = graph.dtype == policy.compute
         return np.where(is_narrow, policy.weight.bytes, DTYPE_BYTES[graph.dtype])
-    products = is_kind(graph.kind, PRODUCT_KINDS).tolist()
+    products = is_kind(graph.kind, PRODUCT_KINDS)
+    if not policy.kept:
+        return np.where(products, policy.weight.bytes, policy.unquantised.bytes)
     widths = (
         policy.stored_bytes(path, is_product=is_product)
-        for path, is_product in zip(graph.path, products, strict=True)
+        for path, is_product in zip(graph.path, products.tolist(), strict=True)
     )
     return np.fromiter(widths, dtype=np.float64, count=len(graph))
 
@@ -448,16 +457,16 @@ def _working_bytes(graph: OperatorGraph, blocks: _Blocks) -> FloatArray:
     return working
 
 
-def _tied(values: dict[str, FloatArray], step: TrainingStep, run: ResolvedRun) -> dict[str, float]:
+def _tied(values: FloatArray, step: TrainingStep, run: ResolvedRun) -> dict[str, float]:
     """Parameters that the last block shares with the first; row sums count them twice."""
-    tied = 0.0
+    tied, (parameters, trained, weight_bytes) = 0.0, (values[_PLACES[name]] for name in _OF_TIED)
     if getattr(run.workload.parameters, "tied_embeddings", False):
-        adapters = 0.0 if run.lora_rank is None else float(values["trained_parameters"].sum())
-        whole = float(values["parameters"].sum()) - adapters
+        adapters = 0.0 if run.lora_rank is None else float(trained.sum())
+        whole = float(parameters.sum()) - adapters
         tied = max(whole - step.lowered.parameter_count, 0.0)
-    width = values["weight_bytes"][0] / max(values["parameters"][0], 1.0)
-    trained = tied if run.lora_rank is None else 0.0
-    return {"tied_parameters": tied, "tied_trained": trained, "tied_bytes": tied * float(width)}
+    width = float(weight_bytes[0] / max(parameters[0], 1.0))
+    own = tied if run.lora_rank is None else 0.0
+    return {"tied_parameters": tied, "tied_trained": own, "tied_bytes": tied * width}
 
 
 def _spreads(
@@ -532,6 +541,7 @@ def _is_split(run: ResolvedRun) -> bool:
     return run.workload.family is not None and run.workload.family.shards
 
 
+@lru_cache(maxsize=64)
 def _keys(paths: tuple[str, ...], *, is_split: bool) -> dict[str, int]:
     """Block of each path: of a model of layers the rows before, each layer, and the rows after; of
     others what shares the first number in its path.

@@ -155,16 +155,16 @@ def stage_table(
         "block_parameters": costs["parameters"],
         "pair_parameters": _with_next(costs["parameters"]),
     }
-    names = (*FIELDS, *largest, *peaks, "block_counts", "input_bytes")
-    sums = {name: np.zeros((len(units), stage_count)) for name in names}
+    fields = np.zeros((len(FIELDS), len(units), stage_count))
+    names = (*largest, *peaks, "block_counts", "input_bytes")
+    sums = {name: np.zeros(fields.shape[1:]) for name in names}
     boundary = np.zeros(len(units))
     for chunks in np.unique(chunk_counts).tolist():
         rows = np.flatnonzero(chunk_counts == chunks)
         stage = chunk_of_blocks(costs, stage_count, chunks, layers) % stage_count
         is_of = stage[:, None] == np.arange(stage_count)
         one_of, picked = is_of.astype(np.float64), units[rows]
-        for name in FIELDS:
-            sums[name][rows] = costs[name][picked] @ one_of
+        fields[:, rows] = costs.values[:, picked] @ one_of
         for name, column in largest.items():
             sums[name][rows] = np.where(is_of, column[picked][:, :, None], 0.0).max(axis=1)
         for name, (column, kept) in peaks.items():
@@ -173,6 +173,7 @@ def stage_table(
         sums["input_bytes"][rows] = inputs[picked] @ one_of
         inner = max(costs.block_count - 1, 1)
         boundary[rows] = np.median(costs["output_bytes"][picked, :inner], axis=1)
+    sums = dict(zip(FIELDS, fields, strict=True)) | sums
     whole = {name: column[units] for name, column in costs.whole.items()}
     if stage_count == 1:  # a table that is embedding and last layer is held once
         sums["parameters"][:, 0] -= whole["tied_parameters"]
