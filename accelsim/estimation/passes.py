@@ -25,10 +25,13 @@ from accelsim.workloads.backward import rows_within
 from accelsim.workloads.cache import SequenceCache
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph, concatenate, is_kind
+from accelsim.workloads.lowering import lower_each
 from accelsim.workloads.model import Lowered, PassShape
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.recomputation import recomputed
+from accelsim.workloads.row_writer import PassForm
+from accelsim.workloads.sharding import WHOLE
 from accelsim.workloads.training import Optimizer, WordLoss, training_graph, training_graphs
 
 # Graphs are immutable and lowered once: what is derived from one is kept beside it.
@@ -163,7 +166,11 @@ def training_steps(runs: Sequence[ResolvedRun], *, folds: bool = False) -> list[
     run = runs[0]
     if len(runs) == 1 or run.workload.captured or any(run.lora_rank is not None for run in runs):
         return [training_step(run, folds=folds) for run in runs]
-    lowered = [_lower(run, Phase.FORWARD, folds=folds) for run in runs]
+    tokens, merges = run.document_len or 0, run.stack_path.merges
+    form = PassForm(run.fused_attention, WHOLE, True, merges, folds, tokens)
+    shapes = [_shape(run) for run in runs]
+    shards = [run.shard for run in runs]
+    lowered = lower_each(run.workload, run.precision, form, shapes, shards)
     counts = [(one.parameter_count, one.parameter_tensor_count) for one in lowered]
     still, how = run.workload.parameters.untrained, (run.precision, run.optimizer)
     graphs = [one.graph for one in lowered]

@@ -125,7 +125,8 @@ class BlockCosts:
     rows: tuple[RowSpreads, ...]
 
     def __getitem__(self, name: str) -> FloatArray:
-        return self.values[_PLACES[name]]
+        column: FloatArray = self.values[_PLACES[name]]
+        return column
 
     @property
     def block_count(self) -> int:
@@ -171,6 +172,7 @@ def block_costs(runs: Sequence[ResolvedRun]) -> BlockCosts:
     """
     kept = [_kept(RunKey(run)) for run in runs]
     new = [(one, run) for one, run in zip(kept, runs, strict=True) if not one]
+    new.sort(key=lambda pair: pair[1].shard.form)  # those that are written alike together
     for start in range(0, len(new), _AT_ONCE):
         some = new[start : start + _AT_ONCE]
         for (one, _), unit in zip(some, _units([run for _, run in some]), strict=True):

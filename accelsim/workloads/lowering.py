@@ -8,9 +8,10 @@ within a window and one beyond it) come out as separate batches.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +19,11 @@ from numpy.typing import NDArray
 from accelsim.arguments import checked
 from accelsim.dtype import PRECISIONS, Precision
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.cache import SequenceCache
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
-from accelsim.workloads.model import PassShape, Workload
+from accelsim.workloads.graph import FLOAT_COLUMNS, FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.model import Lowered, PassShape, Workload
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.row_writer import PassForm, RowEntry, Written
@@ -29,6 +31,8 @@ from accelsim.workloads.sharding import WHOLE, Shard
 from accelsim.workloads.sizes import ScenariosPart, Sizes
 from accelsim.workloads.variant import variant_codes
 
+_T = TypeVar("_T", PassShape, Shard)
+_RANKS = ("tp", "cp", "ep", "etp")
 _SIZES = tuple(f.name for f in fields(PassShape))
 #: A row that a layer launches so often is still told from the same of the layer before.
 _MOST_IN_LAYER = 4
@@ -276,6 +280,82 @@ def _lowered(
             continue
         done.append(_batch(builder, scenario))
     return tuple(done)
+
+
+def lower_each(
+    workload: Workload,
+    precision: Precision,
+    form: PassForm,
+    shapes: Sequence[PassShape],
+    shards: Sequence[Shard],
+) -> list[Lowered]:
+    """Lower the forward pass of a catalogued workload as `Workload.lower` does, for several shapes
+    and shards: those that have the same rows in one go.
+
+    Args:
+        workload: A workload of a family.
+        precision: Dtypes.
+        form: How the pass is written, but for the shard.
+        shapes: Sizes of each pass.
+        shards: The part of one rank, of each.
+
+    Raises:
+        InvalidValueError: If the sizes or ranks do not fit the workload.
+    """
+    alike: dict[Any, list[int]] = {}
+    for place, shard in enumerate(shards):
+        alike.setdefault((shard.form, shard.stage), []).append(place)
+    pending, lowered = [np.array(places) for places in alike.values()], dict[int, Lowered]()
+    while pending:
+        places = pending.pop()
+        picked = places.tolist()
+        try:
+            shard = _joined([shards[place] for place in picked], _RANKS)
+            builder = workload.builder(precision, Phase.FORWARD, form._replace(shard=shard))
+            shape = _joined([shapes[place] for place in picked], _SIZES)
+            workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]
+        except ScenariosPart as parting:
+            answers = np.unique(parting.answer)
+            pending += [places[parting.answer == answer] for answer in answers]
+            continue
+        lowered.update(zip(picked, _each(builder, len(picked)), strict=True))
+    return [lowered[place] for place in range(len(shards))]
+
+
+def _joined(every: Sequence[_T], names: Sequence[str]) -> _T:
+    """One whose fields of some names stand for those of all."""
+    columns = {name: [getattr(one, name) for one in every] for name in names}
+    sizes: Document = {
+        name: _size(np.array(column)) for name, column in columns.items() if None not in column
+    }
+    return replace(every[0], **sizes)
+
+
+def _each(builder: GraphBuilder, count: int) -> Iterator[Lowered]:
+    """What was written, of each scenario."""
+    written = builder.written()
+    rows = written.rows
+    dims, totals = _dims(rows, count), builder.parameter_totals
+    amounts = [_column(rows, place, count) for place in range(3, 8)]
+    offset, dependency = written.dependencies()
+    shared: Document = {
+        "kind": np.array([row[0] for row in rows], dtype=np.int16),
+        "dtype": np.array([row[2] for row in rows], dtype=np.int8),
+        "phase": np.full(len(rows), int(builder.phase), dtype=np.int8),
+        "name": tuple(written.names),
+        "path": tuple(written.paths),
+        "dependency_offset": offset,
+        "dependency": dependency,
+        "variant": variant_codes(written.names),
+    }
+    cache = SequenceCache.of(builder.cached)
+    for one in range(count):
+        columns = dict(zip(FLOAT_COLUMNS, (amount[one] for amount in amounts), strict=True))
+        graph = OperatorGraph(**shared, **columns, dims=dims[one])
+        parameters, tensors, size = (
+            total.values[one].item() if isinstance(total, Sizes) else total for total in totals
+        )
+        yield Lowered(graph, int(parameters), int(tensors), size, cache, builder.folded)
 
 
 def _batch(builder: GraphBuilder, scenario: IntArray) -> LoweredBatch:

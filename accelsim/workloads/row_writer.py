@@ -399,7 +399,7 @@ class RowWriter:
         """Append copies of the rows since `start`, the layer at the first place, for the other
         places.
         """
-        rows, _, storages, _, parameters, tensors, parameter_bytes = (
+        rows, _, storages, _, _, tensors, parameter_bytes = (
             now - then for now, then in zip(self._counts(), start, strict=True)
         )
         count, row, storage = len(places) - 1, int(start[0]), int(start[2])
@@ -425,7 +425,7 @@ class RowWriter:
         moved = int(storages) * copies
         self._saved |= {kept + moved for kept in self._saved if kept > storage}
         self._storages += moved
-        self.parameter_count += int(parameters) * count
+        self.parameter_count += (self.parameter_count - start[4]) * count
         self.parameter_tensor_count += int(tensors) * count
         self.parameter_bytes += parameter_bytes * count
         self.cached += self.cached[start[3] :] * count

@@ -105,6 +105,12 @@ class Shard:
         return self.tp if self.ep == 1 else 1
 
     @property
+    def form(self) -> tuple[bool, ...]:
+        """Which groups have several ranks, and what else decides on the rows that are written."""
+        several = (ranks > 1 for ranks in (self.tp, self.cp, self.ep, self.expert_tp))
+        return *several, self.etp is None, self.sp, self.vocabulary
+
+    @property
     def experts_in_tensor_group(self) -> bool:
         """Whether the ranks that share the experts are those that share the heads, and have the
         same tokens: each runs its experts, and the sum over columns adds them up (vLLM,

@@ -8,6 +8,7 @@ part (`ScenariosPart`), and each answer is written on its own.
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -93,3 +94,6 @@ class Sizes(NDArrayOperatorsMixin):
             _, answer = np.unique(self.values, return_inverse=True)
             raise ScenariosPart(answer.astype(np.int64))
         return first
+
+
+Integral.register(Sizes)  # stands where an integer is asked for
