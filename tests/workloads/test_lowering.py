@@ -14,10 +14,12 @@ from accelsim.cost.memory import inference_footprint
 from accelsim.dtype import precision
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.passes import input_bytes
-from accelsim.workloads.lowering import ShapeColumns, lower
+from accelsim.workloads.lowering import ShapeColumns, lower, lower_each
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.options import ModelOptions
+from accelsim.workloads.row_writer import PassForm
+from accelsim.workloads.sharding import Shard
 from accelsim.workloads.sizes import ScenariosPart, Sizes
 
 BF16 = precision("bf16")
@@ -113,3 +115,21 @@ def test_a_number_is_had_only_where_all_have_it():
     with pytest.raises(ScenariosPart) as parting:
         range(Sizes(np.array([5, 3, 5])))
     assert parting.value.answer.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama-3.2-1b", "mixtral-8x7b", "deepseek-v3"])
+def test_shapes_and_shards_lowered_at_once_have_the_rows_each_has_alone(model):
+    known = workload(model)
+    shards = [Shard(tp=tp, sp=sp and tp > 1) for tp in (1, 2, 4) for sp in (False, True)]
+    shards += [Shard(cp=2), Shard(tp=4, cp=4, vocabulary=False)]
+    if known.has_experts:
+        shards += [Shard(ep=ep, etp=etp) for ep in (2, 8) for etp in (None, 2, 4)]
+    ways = [(shard, batch) for shard in shards for batch in (1, 3)]
+    shapes = [PassShape(batch=batch, seq_len=64) for _, batch in ways]
+    form = PassForm(is_training=True, folds=True)
+    each = lower_each(known, BF16, form, shapes, [shard for shard, _ in ways])
+    for (shard, _), shape, together in zip(ways, shapes, each, strict=True):
+        alone = known.lower(shape, BF16, shard=shard, is_training=True, folds=True)
+        assert together.graph.to_dict() == alone.graph.to_dict()
+        for name in ("parameter_count", "parameter_tensor_count", "parameter_bytes", "folded"):
+            assert getattr(together, name) == getattr(alone, name)
