@@ -54,7 +54,7 @@ def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     flop_per_pair = 2.0 * (rows["head_dim"] + rows["value_dim"]) * products
     pairs = visible_pairs(rows["q_len"], rows["kv_len"], rows["causal"], rows["window"])
     flop = rows["batch"] * rows["heads"] * pairs * flop_per_pair
-    executed = _executed_pairs(rows, machine)
+    executed = _executed_pairs(rows, pairs, machine)
     padded = 2.0 * products * (_padded(rows["head_dim"]) + _padded(rows["value_dim"]))
     arithmetic_s = executed * padded / _rate(rows, machine, parameters, backward=backward)
     # Split-KV decoding sums its slices, and the backward pass its partial gradients, in a second
@@ -99,7 +99,7 @@ def _is_short(rows: Rows) -> BoolArray:
     return rows["q_len"] <= _INSTRUCTION_ROWS
 
 
-def _block_pairs(rows: Rows) -> FloatArray:
+def _block_pairs(rows: Rows, seen: FloatArray) -> FloatArray:
     """Pairs a mask leaves, counting whole blocks along its edges: a causal mask has one, a window a
     second.
 
@@ -107,15 +107,14 @@ def _block_pairs(rows: Rows) -> FloatArray:
     """
     q_len, kv_len, causal = rows["q_len"], rows["kv_len"], rows["causal"]
     rounding = q_len * _KEY_BLOCK / 2.0
+    if not rows["window"].any():
+        return np.minimum(seen + rounding, q_len * kv_len)
     every = visible_pairs(q_len, kv_len, causal, np.zeros_like(q_len))
     every = np.minimum(every + rounding, q_len * kv_len)
-    if not rows["window"].any():
-        return every
-    seen = visible_pairs(q_len, kv_len, causal, rows["window"])
     return np.where(rows["window"] > 0, np.minimum(seen + 2 * rounding, every), every)
 
 
-def _executed_pairs(rows: Rows, machine: GpuMachine) -> FloatArray:
+def _executed_pairs(rows: Rows, pairs: FloatArray, machine: GpuMachine) -> FloatArray:
     """Pairs the busiest SM works through, times the SM count: whole blocks, in whole waves.
 
     A block is 64 queries of one head against the keys they see on average. With few queries, the
@@ -124,7 +123,7 @@ def _executed_pairs(rows: Rows, machine: GpuMachine) -> FloatArray:
 
     Blocks of FlashAttention (Dao et al., 2022 and 2023).
     """
-    keys_seen = _block_pairs(rows) / np.maximum(rows["q_len"], 1.0)
+    keys_seen = _block_pairs(rows, pairs) / np.maximum(rows["q_len"], 1.0)
     shared = np.maximum(rows["heads"] / np.maximum(rows["kv_heads"], 1.0), 1.0)
     slices = np.ceil(keys_seen / _KEY_SLICE)
     per_head = np.ceil(rows["q_len"] / _QUERY_BLOCK)
