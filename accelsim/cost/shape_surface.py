@@ -121,8 +121,19 @@ class Surface:
         flat, out = self.flat, np.empty(len(coordinates[0]))
         for start in range(0, len(out), _BLOCK):
             block = slice(start, start + _BLOCK)
-            index, weight = self.corners([column[block] for column in coordinates])
-            out[block] = np.einsum("cr,cr->r", flat[index], weight)
+            rows, first = [column[block] for column in coordinates], 0
+            total = np.zeros(len(rows[0]))
+            for axes, values in self.grids:
+                index, parts = _cells(
+                    [self.knots[axis] for axis in axes], [rows[axis] for axis in axes]
+                )
+                around = flat[index + first]
+                for part in reversed(parts):
+                    low, high = np.split(around, 2)
+                    around = low + part * (high - low)
+                total += around[0]
+                first += values.size
+            out[block] = total
         return out
 
     def spread(
@@ -237,23 +248,33 @@ def _knots(sizes: Any) -> tuple[FloatArray, ...]:
 def _corners(
     axes: Sequence[FloatArray], coordinates: Sequence[FloatArray]
 ) -> tuple[IntArray, FloatArray]:
-    """Corners of the cell around each point, and their weights.
+    """Corners of the cell around each point, and their weights."""
+    index, parts = _cells(axes, coordinates)
+    weight = np.ones((1, len(coordinates[0])))
+    for part in parts:
+        above = weight * part
+        weight = np.concatenate([weight - above, above])
+    return index, weight
+
+
+def _cells(
+    axes: Sequence[FloatArray], coordinates: Sequence[FloatArray]
+) -> tuple[IntArray, list[FloatArray]]:
+    """Corners of the cell around each point, and how far it lies along each of the cell's edges;
+    each edge has the corners at its end after those at its start.
 
     Multilinear interpolation (Press et al., Numerical Recipes, 2007).
     """
-    index = np.zeros((1, len(coordinates[0])), dtype=np.int64)
-    weight = np.ones((1, len(coordinates[0])))
+    index, parts = np.zeros((1, len(coordinates[0])), dtype=np.int64), []
     for column, knots in zip(coordinates[: len(axes)], axes, strict=True):
         if len(knots) == 1:
             continue
         place = np.interp(column, knots, np.arange(len(knots), dtype=np.float64))
         low = np.minimum(place.astype(np.int64), len(knots) - 2)
         part = place - low
-        start = index * len(knots) + low
+        index = index * len(knots) + low
         if not part.any():  # all rows lie on knots, as heads and widths of one model do
-            index = start
             continue
-        index = np.concatenate([start, start + 1])
-        above = weight * part
-        weight = np.concatenate([weight - above, above])
-    return index, weight
+        parts.append(part)
+        index = np.concatenate([index, index + 1])
+    return index, parts
