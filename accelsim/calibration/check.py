@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from accelsim.confidence.quantiles import Z90
 from accelsim.errors import AccelsimError, InvalidValueError, ProfileError
 from accelsim.frozen import frozen
-from accelsim.plain import Document, Values
+from accelsim.plain import Document, Values, grouped
 
 if TYPE_CHECKING:
     from accelsim.cost.cpu.parameters import CpuParameters
@@ -218,9 +218,9 @@ def predict(
         graph_of: The operators of a case.
     """
     cases = list(cases)
-    alike: dict[CheckCase, list[int]] = {}
-    for place, case in enumerate(cases):  # neither threads nor heap change the graph
-        alike.setdefault(replace(case, threads=1, heap="default"), []).append(place)
+    # neither threads nor heap change the graph
+    graphs = [replace(case, threads=1, heap="default") for case in cases]
+    alike = grouped(range(len(cases)), graphs.__getitem__)
     predictions: dict[int, FrozenPrediction] = {}
     for places in alike.values():
         graph = graph_of(cases[places[0]])

@@ -32,6 +32,7 @@ from accelsim.cost.cpu.threads import (
 )
 from accelsim.dtype import Dtype
 from accelsim.frozen import frozen
+from accelsim.plain import grouped
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, TextArray
 
 FOLDS = 5
@@ -289,10 +290,8 @@ def _spread(errors: FloatArray) -> float:
 
 
 def _grouped(keys: Sequence[Key]) -> dict[Key, IntArray]:
-    rows_of: dict[Key, list[int]] = {}
-    for index, key in enumerate(keys):
-        rows_of.setdefault(key, []).append(index)
-    return {key: np.array(places) for key, places in rows_of.items()}
+    rows_of = grouped(range(len(keys)), keys.__getitem__)
+    return {key: np.array(rows) for key, rows in rows_of.items()}
 
 
 def _one_thread(rows: MeasuredKernels, fitted: FittedKernels) -> OneThread:

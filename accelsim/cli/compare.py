@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -14,7 +15,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions
 from accelsim.frozen import frozen
 from accelsim.option import argument, option
-from accelsim.plain import Document
+from accelsim.plain import Document, grouped
 
 if TYPE_CHECKING:
     from accelsim.estimation.compare import Comparison
@@ -111,10 +112,8 @@ def _operators_of_fronts(
 
     by_name = {workload_catalog.workload(model).name: model for model in models}
     devices = {profile.name: profile for profile in profiles}
-    groups: dict[tuple[str, str], list[Document]] = {}
-    for row in rows:
-        if row["reason"] is None:
-            groups.setdefault((row["workload"], row["mode"]), []).append(row)
+    done = (row for row in rows if row["reason"] is None)
+    groups = grouped(done, itemgetter("workload", "mode"))
     operators_of_fronts: Operators = {}
     for (name, mode), own in groups.items():
         options = replace(run, mode=mode)
@@ -157,7 +156,7 @@ def emit_comparison(
     limits as lines, and the operators on the front.
     """
     from accelsim.estimation.estimate import FIGURES
-    from accelsim.report.formats import uniform_rows
+    from accelsim.files.formats import uniform_rows
     from accelsim.report.tables import COMPARISON_NOTE, comparison_view
 
     full_rows = [row | won for row, won in zip(comparison.to_dict(), _won(comparison), strict=True)]

@@ -159,13 +159,13 @@ def _caution(message: Warning | str, category: type[Warning], *place: Any) -> No
     if not issubclass(category, AccelsimWarning):
         sys.stderr.write(warnings.formatwarning(message, category, *place[:2]))
         return
-    from accelsim.report.formats import visible
+    from accelsim.files.formats import visible
 
     sys.stderr.write(visible(f"caution: {message}") + "\n")
 
 
 def _say_interrupted() -> None:
-    from accelsim.report.formats import visible
+    from accelsim.files.formats import visible
 
     sys.stderr.write(visible(f"interrupted: {KEPT.get()()}\n"))
 
@@ -175,7 +175,7 @@ def _fail(message: str, code: int, error: Exception) -> NoReturn:
         raise error
     import typer
 
-    from accelsim.report.formats import visible
+    from accelsim.files.formats import visible
 
     words = (word if len(word) <= _LONGEST_WORD else f"{word[:60]}…" for word in message.split())
     line = visible(" ".join(words))

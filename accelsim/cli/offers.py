@@ -12,7 +12,7 @@ import typer
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
 from accelsim.option import REQUIRED, argument, option
-from accelsim.plain import Document
+from accelsim.plain import Document, grouped
 
 if TYPE_CHECKING:
     from accelsim.economics.feeds.ingest import Ingested
@@ -95,12 +95,10 @@ def _may_be(offer: Offer, names: set[str]) -> bool:
 
 def _unsure_words(offers: Sequence[Offer]) -> list[str]:
     """Offers that are never chosen since their accelerator is no device, by reason."""
-    places: dict[str, list[str]] = {}
-    for offer in offers:
-        places.setdefault(offer.device_reason, []).append(offer.offer_id)
     return [
-        f"never chosen: {ids[0]}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''} ({reason})"
-        for reason, ids in places.items()
+        f"never chosen: {alike[0].offer_id}"
+        f"{f' and {len(alike) - 1} more' if len(alike) > 1 else ''} ({reason})"
+        for reason, alike in grouped(offers, lambda offer: offer.device_reason).items()
     ]
 
 
@@ -185,8 +183,8 @@ def _cleaned(output: ResultWriter, source: str, as_of: str, refused: Path | None
         InputError: If none of its rows is a price that can be used.
     """
     from accelsim.economics.feeds.sources import import_offers as read_feed
+    from accelsim.files.formats import csv_text
     from accelsim.files.output import write_text
-    from accelsim.report.formats import csv_text
 
     cleaned = read_feed(source, as_of)
     if refused is not None:

@@ -18,10 +18,10 @@ from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
 from accelsim.errors import InvalidValueError, OutputError
+from accelsim.files.formats import OutputFormat
 from accelsim.frozen import frozen
 from accelsim.option import option
 from accelsim.plain import Document, Values
-from accelsim.report.formats import OutputFormat
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -122,11 +122,11 @@ class ResultWriter:
         if self.is_picture:
             self._draw_chart(chart)
         elif self.output_format is OutputFormat.JSON:
-            from accelsim.report.formats import json_text
+            from accelsim.files.formats import json_text
 
             self._write(json_text(data))
         elif self.output_format is OutputFormat.CSV:
-            from accelsim.report.formats import csv_text
+            from accelsim.files.formats import csv_text
 
             self._write(csv_text(flat, columns))
         elif self.output_format is OutputFormat.MARKDOWN:
@@ -137,7 +137,7 @@ class ResultWriter:
             self._draw(_view(view, flat), note)
 
     def _write_page(self, data: Values | Sequence[Values], page: Callable[[], Page] | None) -> None:
-        from accelsim.report.formats import plain_values
+        from accelsim.files.formats import plain_values
         from accelsim.report.page import write_page
         from accelsim.report.result_page import result_page
 
@@ -318,7 +318,7 @@ def _show(console: Console, view: RenderableType) -> None:
     """Print a view; control characters in names of other people's are shown, not obeyed."""
     from rich.segment import Segment, Segments
 
-    from accelsim.report.formats import visible
+    from accelsim.files.formats import visible
 
     drawn = [
         part if part.control else Segment(visible(part.text), part.style)

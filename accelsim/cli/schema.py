@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.files.formats import OutputFormat
 from accelsim.option import argument
-from accelsim.report.formats import OutputFormat
 
 
 @with_output

@@ -57,8 +57,8 @@ class ScoreFiles:
             found: The same as plain data.
         """
         from accelsim.files.datafile import data_root
+        from accelsim.files.formats import csv_blocks
         from accelsim.files.output import write_text
-        from accelsim.report.formats import csv_blocks
         from accelsim.scoreboard import row_columns, row_names
         from accelsim.scoreboard.parameters import parameters
 
@@ -80,7 +80,7 @@ class ScoreFiles:
 
     @staticmethod
     def _report_texts(board: Scoreboard, found: Values) -> tuple[str, ...]:
-        from accelsim.report.accuracy_file import accuracy_text, evidence_text
         from accelsim.scoreboard import evidence_dict, markdown
+        from accelsim.scoreboard.accuracy_file import accuracy_text, evidence_text
 
         return accuracy_text(found), markdown(found), evidence_text(evidence_dict(board))

@@ -130,7 +130,7 @@ def serve(
         output_writer.hand_over([of_serving(result)])
 
     def page() -> Page:
-        from accelsim.report.formats import plain_values
+        from accelsim.files.formats import plain_values
         from accelsim.report.serving_page import serving_page
 
         return serving_page(plain_values(result.to_dict()), command_text(), result)

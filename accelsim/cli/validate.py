@@ -174,7 +174,7 @@ def _report_path(*, is_shipped_data: bool) -> Path:
 
 
 def _shipped_report(*, is_shipped_data: bool) -> Values:
-    from accelsim.report.accuracy_file import read_accuracy
+    from accelsim.scoreboard.accuracy_file import read_accuracy
 
     return read_accuracy(_report_path(is_shipped_data=is_shipped_data))
 

@@ -8,7 +8,6 @@ price of a place repeats (Gilmore & Gomory, Operations Research 14(6), 1966, sec
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from accelsim.economics.carbon import grid_kgco2e_per_kwh, pue_ratio
 from accelsim.economics.device_price import DevicePrice, PriceChoice, device_price, device_quotes
 from accelsim.economics.offer import Quote
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import grouped
 
 
 def cheapest_cover(
@@ -82,9 +82,9 @@ def fleet_price(
         InputError: See `device_price`.
     """
     alone = device_price(device, choice)
-    sites: dict[tuple[str, str], list[Quote]] = defaultdict(list)
-    for quote in device_quotes(device, choice):
-        sites[quote.offer.provider, quote.offer.region].append(quote)
+    sites = grouped(
+        device_quotes(device, choice), lambda quote: (quote.offer.provider, quote.offer.region)
+    )
     best: tuple[float, list[tuple[Quote, int]]] | None = None
     for quotes in sites.values():
         places = [int((quote.offer.device_count or 0.0) // ranks) for quote in quotes]

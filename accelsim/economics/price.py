@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -27,6 +26,7 @@ from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.files.csvfile import csv_rows
 from accelsim.files.datafile import data_root, name_key, read_mapping
 from accelsim.files.prices import public_price_files
+from accelsim.plain import grouped
 
 #: Environment variable with price files of the user's, separated like ``PATH``.
 PRICE_PATH_VARIABLE = "ACCELSIM_PRICE_PATH"
@@ -89,9 +89,7 @@ class PriceBook:
         self._by_id = dict(sorted(by_id.items()))
         self._offers = tuple(self._by_id.values())
         self._lower_ids = {offer_id.lower(): offer_id for offer_id in self._by_id}
-        self._by_device: dict[str | None, list[Offer]] = {}
-        for offer in self._offers:
-            self._by_device.setdefault(offer.device, []).append(offer)
+        self._by_device = grouped(self._offers, lambda offer: offer.device)
 
     @classmethod
     def load(cls, path: str | Path | None = None, *, device: str | None = None) -> PriceBook:
@@ -378,10 +376,7 @@ def _of_device(path: Path, device: str | None) -> tuple[Offer, ...]:
 @cache
 def _rows_of(path: Path) -> Mapping[str, Sequence[tuple[str, Mapping[str, str]]]]:
     """Rows of a price file by device."""
-    by_device = defaultdict(list)
-    for place, row in csv_rows(path):
-        by_device[row["device"]].append((place, row))
-    return by_device
+    return grouped(csv_rows(path), lambda row: row[1]["device"])
 
 
 def _add(by_id: dict[str, Offer], offers: Iterable[Offer]) -> None:

@@ -8,8 +8,7 @@ from operator import itemgetter
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from accelsim.plain import Document, Values
-from accelsim.report.formats import grouped
+from accelsim.plain import Document, Values, grouped
 from accelsim.report.listing import Listing
 
 #: Columns of a score row.

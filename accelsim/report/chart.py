@@ -7,9 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from accelsim.errors import InvalidValueError
+from accelsim.files.formats import visible
 from accelsim.files.output import write_file
 from accelsim.frozen import frozen
-from accelsim.report.formats import visible
 
 
 @frozen

@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from accelsim.report.formats import visible
+from accelsim.files.formats import visible
 from accelsim.report.listing import Listing
 
 

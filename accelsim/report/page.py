@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from accelsim import __version__
 from accelsim.errors import MissingDependencyError
+from accelsim.files.formats import visible
 from accelsim.files.output import write_text
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.quantity import Writer
 from accelsim.report.columns import Cell, columns
-from accelsim.report.formats import visible
 
 if TYPE_CHECKING:
     from markupsafe import Markup

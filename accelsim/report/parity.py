@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accelsim.frozen import frozen
-from accelsim.plain import Document
+from accelsim.plain import Document, grouped
 from accelsim.quantity import say
-from accelsim.report.formats import grouped
 from accelsim.report.page import axis, figure, trace
 from accelsim.report.parts import COLOURS, short
 from accelsim.workloads.graph import IntArray, TextArray

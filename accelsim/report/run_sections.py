@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 
-from accelsim.plain import Document, Values
+from accelsim.plain import Document, Values, grouped
 from accelsim.quantity import say
-from accelsim.report.formats import grouped
 from accelsim.report.page import Section, axis, figure, trace
 from accelsim.report.parts import COLOURS, bars
 
@@ -151,7 +150,7 @@ def _scores(devices: Iterable[str]) -> list[Document]:
     """Rows of the shipped report that have an error, of each device."""
     from accelsim.files.datafile import data_root
     from accelsim.report.accuracy import score_rows
-    from accelsim.report.accuracy_file import read_accuracy
+    from accelsim.scoreboard.accuracy_file import read_accuracy
 
     report = read_accuracy(data_root() / "calibration" / "ACCURACY.json")
     return [

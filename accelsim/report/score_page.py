@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from accelsim.plain import Document, Values
+from accelsim.plain import Document, Values, grouped
 from accelsim.quantity import percent, say
 from accelsim.report.accuracy import refused_rows, score_rows
-from accelsim.report.formats import grouped
 from accelsim.report.page import DataTable, Page, Section
 from accelsim.report.parts import bars, rows_section
 

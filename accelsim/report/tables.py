@@ -16,9 +16,8 @@ from rich.text import Text
 
 from accelsim.economics.dates import dated_words
 from accelsim.economics.offer import first_day
-from accelsim.plain import Document
+from accelsim.plain import Document, grouped
 from accelsim.quantity import UNKNOWN, say, size
-from accelsim.report.formats import grouped
 from accelsim.report.listing import Listing, pairs, panel
 from accelsim.report.offers import offer_words
 from accelsim.report.stacks import format_words, interval_words, stack_words, widened_words
@@ -391,12 +390,10 @@ def _title(row: ComparisonRow, estimates: Sequence[Estimate]) -> Text:
 
 def _notes(estimates: Sequence[Estimate], winners: Leaders) -> list[str]:
     """Which stacks ran, how wide intervals of times are, and which leaders' like are far off."""
-    by_stack: dict[str, list[str]] = {}
-    for e in estimates:
-        by_stack.setdefault(stack_words(e.stack, e.execution), []).append(e.device)
+    by_stack = grouped(estimates, lambda e: stack_words(e.stack, e.execution))
     if not by_stack:
         return []
-    names = [f"{stack} on {', '.join(devices)}" for stack, devices in by_stack.items()]
+    names = [f"{stack} on {', '.join(e.device for e in own)}" for stack, own in by_stack.items()]
     lines = [f"run by {'; '.join(names) if len(names) > 1 else next(iter(by_stack))}"]
     lines.append(interval_words(estimates))
     leading = {device for devices in winners.values() for device in devices}

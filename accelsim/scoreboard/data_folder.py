@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from accelsim.errors import InputError
 from accelsim.files.datafile import data_root, read_yaml
 from accelsim.frozen import frozen
-from accelsim.plain import Document, Values
+from accelsim.plain import Document, Values, grouped
 from accelsim.scoreboard.csv_file import FileRefusedError, read_records
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, TextArray
 
@@ -431,11 +431,8 @@ def _repeats(
 ) -> dict[int, str]:
     """Rows of one configuration whose times disagree: every one, since none can be trusted."""
     keys = list(zip(*[columns[key].tolist() for key in schema.key], strict=True))
-    seen: dict[tuple[Any, ...], list[int]] = {}
-    for index in np.flatnonzero(usable).tolist():
-        seen.setdefault(keys[index], []).append(index)
     wrong: dict[int, str] = {}
-    for rows in seen.values():
+    for rows in grouped(np.flatnonzero(usable).tolist(), keys.__getitem__).values():
         low = times[rows].min()
         high = times[rows].max()
         if len(rows) > 1 and high > low * (1.0 + schema.repeat_tolerance_fraction):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from accelsim.errors import AccelsimError, UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import Sourced, SourceKind
+from accelsim.plain import grouped
 from accelsim.scoreboard.names import device_of
 from accelsim.scoreboard.suite import (
     MeasuredBatch,
@@ -107,9 +109,7 @@ def run_batches(rows: Iterable[MeasuredRun], model: RunModel | None = None) -> l
         rows: Measured rows.
         model: Predicts their runs; None where rows come with their figures.
     """
-    parts: dict[tuple[str, str, int], list[MeasuredRun]] = {}
-    for row in rows:
-        parts.setdefault((row.device, row.refusal, row.program_count), []).append(row)
+    parts = grouped(rows, attrgetter("device", "refusal", "program_count"))
     return [_batch(own, model) for own in parts.values()]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.plain import Document, Values
+from accelsim.plain import Document, Values, grouped
 from accelsim.scoreboard.scored_rows import ScoredRows
 from accelsim.scoreboard.scores import GroupScore, Scoreboard, SuiteScore
 from accelsim.workloads.graph import FloatArray
@@ -162,9 +162,7 @@ def _suite_notes(suite: Values) -> list[str]:
     lines = [f"- {count:,} rows refused: {reason}" for reason, count in suite["refused"].items()]
     if used := suite["rows_used_in_fit"]:
         lines.append(f"- {used:,} rows of shapes that fits may have used are not scored")
-    notes: dict[str, list[str]] = {}
-    for device, note in suite["notes"].items():
-        notes.setdefault(note, []).append(device)
+    notes = grouped(suite["notes"], suite["notes"].__getitem__)
     lines += [f"- {', '.join(devices)}: {note}" for note, devices in notes.items()]
     if (ranking := suite.get("device_ranking_tau")) is not None:
         lines.append(f"- choosing the device: mean Kendall tau {ranking:.2f}")

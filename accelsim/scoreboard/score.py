@@ -25,6 +25,7 @@ from accelsim.errors import (
     UnknownNameError,
 )
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.plain import grouped
 from accelsim.scoreboard.data_folder import DataFolder, data_folder
 from accelsim.scoreboard.metrics import Figures, figures, interval_s, ranking_tau
 from accelsim.scoreboard.names import device_of
@@ -302,10 +303,7 @@ def _groups(rows: Sequence[ScoredRows]) -> Iterable[GroupScore]:
     """Scores by device and operator or model, then the views; batches of one device and tier come
     together.
     """
-    devices: dict[tuple[str, str], list[ScoredRows]] = {}
-    for part in rows:
-        devices.setdefault((part.device, part.tier), []).append(part)
-    for (device, tier), parts in devices.items():
+    for (device, tier), parts in grouped(rows, lambda part: (part.device, part.tier)).items():
         refusal = np.concatenate([np.full(len(part), part.refusal) for part in parts])
         columns, profile = _joined(parts), max(part.profile for part in parts)
         for name, mask, is_view in _subsets(parts):

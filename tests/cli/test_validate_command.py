@@ -16,8 +16,8 @@ import tools.scoreboard  # noqa: F401  (its suites, too)
 from accelsim.cli import validate as module
 from accelsim.cli.result_writer import ResultWriter
 from accelsim.files.datafile import data_root
-from accelsim.report.accuracy_file import accuracy_text, read_accuracy
-from accelsim.report.formats import OutputFormat
+from accelsim.files.formats import OutputFormat
+from accelsim.scoreboard.accuracy_file import accuracy_text, read_accuracy
 from accelsim.scoreboard.suite import _SUITES, suite
 
 GEMM = (

@@ -27,8 +27,8 @@ from accelsim.estimation.likeness import Setting
 from accelsim.estimation.run import resolve
 from accelsim.estimation.simulate import simulate
 from accelsim.files.datafile import data_root
-from accelsim.report.accuracy_file import read_accuracy
 from accelsim.report.tables import estimate_view
+from accelsim.scoreboard.accuracy_file import read_accuracy
 from accelsim.serving.serve import serve
 from accelsim.serving.trust import ServedRun
 from accelsim.training.estimate import train

@@ -21,7 +21,7 @@ import yaml
 import accelsim
 from accelsim.capacity.breakeven import DeploymentOption, breakeven
 from accelsim.errors import AccelsimError
-from accelsim.report.formats import plain_values
+from accelsim.files.formats import plain_values
 from accelsim.report.page import page_html
 from accelsim.report.result_page import result_page
 from accelsim.report.saved import read_result

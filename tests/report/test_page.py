@@ -12,8 +12,8 @@ import pytest
 import accelsim
 from accelsim.catalog import device
 from accelsim.errors import MissingDependencyError, OutputError
+from accelsim.files.formats import plain_values
 from accelsim.report.comparison_page import comparison_page, pareto_front
-from accelsim.report.formats import plain_values
 from accelsim.report.operators import OperatorRun
 from accelsim.report.page import (
     Cell,

@@ -13,10 +13,10 @@ from accelsim.capacity.breakeven import DeploymentOption, breakeven
 from accelsim.errors import InputError
 from accelsim.estimation.batches import estimate_batches
 from accelsim.exploration.sweeps.store import SweepStore
+from accelsim.files.formats import plain_values
 from accelsim.quantity import words, written
 from accelsim.report.claims import scenario_command
 from accelsim.report.comparison_page import comparison_page, pareto_front
-from accelsim.report.formats import plain_values
 from accelsim.report.page import page_html
 from accelsim.report.result_page import result_page
 from accelsim.report.saved import read_result

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from accelsim.calibration.fit.residuals import (
     row_sigmas,
 )
 from accelsim.confidence.residual import IN_MODEL_LOG_SIGMA, FamilyResidual
+from accelsim.plain import grouped
 from accelsim.workloads.graph import FloatArray
 
 #: Biases below this are of the timer: 1 %.
@@ -43,14 +45,9 @@ def class_residuals(parts: Iterable[FamilyPart]) -> dict[str, FamilyResidual]:
     Args:
         parts: Rows of several chips.
     """
-    by_family: dict[tuple[str, str], list[FamilyPart]] = {}
-    for part in parts:
-        by_family.setdefault((part.family, part.condition), []).append(part)
     families = []
-    for (name, condition), own in by_family.items():
-        by_chip: dict[str, list[FamilyPart]] = {}
-        for part in own:
-            by_chip.setdefault(part.chip, []).append(part)
+    for (name, condition), own in grouped(parts, attrgetter("family", "condition")).items():
+        by_chip = grouped(own, attrgetter("chip"))
         families.append(_Family(name, condition, own[-1].group, own[-1].path, by_chip))
     return _of_families(families)
 

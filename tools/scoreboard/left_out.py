@@ -20,7 +20,7 @@ from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.estimation.evidence import shipped_evidence
 from accelsim.files.datafile import read_json, read_mapping
 from accelsim.plain import Document, Values
-from accelsim.report.accuracy_file import spreads_text
+from accelsim.scoreboard.accuracy_file import spreads_text
 from accelsim.scoreboard.evidence import log_sigma, residuals
 from accelsim.scoreboard.parameters import Parameters
 from accelsim.scoreboard.scores import Scoreboard

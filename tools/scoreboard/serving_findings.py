@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.plain import Document
+from accelsim.plain import Document, grouped
 from accelsim.scoreboard.scored_rows import ScoredRows
 from tools.scoreboard.published import by_name
 
@@ -54,9 +54,8 @@ def pairs_in_order(
     pairs_in_order = []
     for choice in _CHOICES:
         own = (*FIELDS, "device").index(choice)
-        alike: dict[tuple[str, ...], list[int]] = {}
-        for row in np.flatnonzero(np.isfinite(predicted)).tolist():
-            alike.setdefault(systems[row][:own] + systems[row][own + 1 :], []).append(row)
+        others = [system[:own] + system[own + 1 :] for system in systems]
+        alike = grouped(np.flatnonzero(np.isfinite(predicted)).tolist(), others.__getitem__)
         pairs = [
             (measured[one] - measured[other]) * (predicted[one] - predicted[other]) > 0
             for group in alike.values()

@@ -29,6 +29,7 @@ from accelsim.cost.cpu.threads import (
 )
 from accelsim.dtype import Dtype
 from accelsim.frozen import frozen
+from accelsim.plain import grouped
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, TextArray
 
 
@@ -203,8 +204,6 @@ class FittedKernels:
 
 def _alike(kernels: TextArray, dtypes: NDArray[np.int8]) -> Iterator[tuple[str, str, IntArray]]:
     """Rows that run one kernel in one format: kernel, format and row numbers."""
-    rows_of: dict[tuple[str, int], list[int]] = {}
-    for row, key in enumerate(zip(kernels.tolist(), dtypes.tolist(), strict=True)):
-        rows_of.setdefault(key, []).append(row)
-    for (kernel, dtype), rows in rows_of.items():
+    keys = list(zip(kernels.tolist(), dtypes.tolist(), strict=True))
+    for (kernel, dtype), rows in grouped(range(len(keys)), keys.__getitem__).items():
         yield kernel, Dtype(dtype).label, np.array(rows, dtype=np.int64)

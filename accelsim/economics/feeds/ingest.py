@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
@@ -25,6 +24,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.files.csvfile import csv_rows
 from accelsim.files.prices import prices_folder
 from accelsim.frozen import frozen
+from accelsim.plain import grouped
 
 _DECIMAL_SLIP = 10.0
 _LICENCE_RATIO = 1.25
@@ -388,9 +388,4 @@ def _identity(row: FeedRow) -> Hashable | None:
 def _groups(
     rows: Iterable[FeedRow], key: Callable[[FeedRow], Hashable | None]
 ) -> list[list[FeedRow]]:
-    groups: defaultdict[Hashable, list[FeedRow]] = defaultdict(list)
-    for row in rows:
-        name = key(row)
-        if name is not None:
-            groups[name].append(row)
-    return list(groups.values())
+    return [own for name, own in grouped(rows, key).items() if name is not None]

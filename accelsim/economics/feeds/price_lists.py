@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from accelsim.economics.offer import Offer
 from accelsim.economics.price_file import COLUMNS
 from accelsim.errors import ProfileError
 from accelsim.files.csvfile import csv_rows
+from accelsim.files.formats import csv_text
 
 _GIB = 1024.0**3
 
@@ -67,11 +66,7 @@ def offers_csv(offers: Iterable[Offer]) -> str:
     Returns:
         CSV with a header line.
     """
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(price_rows(offers))
-    return stream.getvalue()
+    return csv_text(price_rows(offers), COLUMNS)
 
 
 def price_rows(offers: Iterable[Offer]) -> list[dict[str, str]]:

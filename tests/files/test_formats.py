@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsim.errors import OutputError
+from accelsim.files.formats import csv_blocks, csv_text, json_text, uniform_rows, visible
 from accelsim.files.output import write_text
-from accelsim.report.formats import csv_blocks, csv_text, json_text, uniform_rows, visible
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text())
 trees = st.recursive(

@@ -16,14 +16,12 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from accelsim.plain import Document, Values
 
-T = TypeVar("T")
-K = TypeVar("K")
 #: Control characters but the end of a line, and those that reorder or hide text.
 _CONTROL = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
@@ -103,19 +101,6 @@ def uniform_rows(rows: Sequence[Values], columns: Sequence[str] = ()) -> list[Do
     """
     names = list(dict.fromkeys((*(key for row in rows for key in row), *columns)))
     return [{name: row.get(name) for name in names} for row in rows]
-
-
-def grouped(rows: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Rows by key, both in the order they come.
-
-    Args:
-        rows: Any.
-        key: What a row is told by.
-    """
-    groups: dict[K, list[T]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return groups
 
 
 def plain_values(value: Any) -> Any:

@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 
 from accelsim.files.datafile import read_json
+from accelsim.files.formats import plain_values
 from accelsim.plain import Document, Values
-from accelsim.report.formats import plain_values
 
 _MAX_BYTES = 20_000_000
 
