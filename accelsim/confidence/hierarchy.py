@@ -38,7 +38,7 @@ _TOLERANCE = 1e-6
 #: Weight below which a run is far from all like it: 4 standard deviations.
 _FAR_WEIGHT = (_FREEDOM + 1) / (_FREEDOM + 16.0)
 #: Sizes of a system that are told apart, the grid in ln(size) on which more of them are first
-#: gathered, and the weight of a place without runs.
+#: gathered, and the weight of a cell without runs.
 _MOST_CELLS, _FIRST_STEP, _NO_WEIGHT = 64, 0.25, 1e-9
 
 
@@ -118,16 +118,16 @@ class Hierarchy:
     def of(cls, runs: Runs, components: Components) -> Hierarchy:
         """The posterior of runs, at least one."""
         systems = {row[0]: row for row in runs.effects}
-        places = {name: place for place, name in enumerate(sorted(systems))}
+        places = {name: index for index, name in enumerate(sorted(systems))}
         names: dict[str, list[int]] = {}
-        for name, place in places.items():
+        for name, index in places.items():
             for effect in systems[name]:
-                names.setdefault(effect, []).append(place)
+                names.setdefault(effect, []).append(index)
         system = np.array([places[row[0]] for row in runs.effects])
         systems_of = {name: np.array(those) for name, those in names.items()}
         joint = np.zeros((len(places), len(places)))
-        for name, place in places.items():
-            joint[place] = _covariance(systems[name], components, systems_of, len(places))
+        for name, index in places.items():
+            joint[index] = _covariance(systems[name], components, systems_of, len(places))
         cells = _Cells.of(system, runs.sizes, components.length)
         fit = _Fit(runs.log_ratio / runs.log_sigma, system, cells, joint, components)
         posterior, weight = fit.robust(np.ones(len(system), dtype=bool))
@@ -152,15 +152,15 @@ class Hierarchy:
         mean = float(shared @ known.pull)
         variance = sum(shares.shares) - float(shared @ known.precision @ shared)
         near, scale = shares.near, 1.0
-        place = self.systems.get(effects[0])
-        if place is not None:
-            like = near * self._cells.like(place, sizes, shares.length)
-            gain = like @ known.inverse[place]
+        index = self.systems.get(effects[0])
+        if index is not None:
+            like = near * self._cells.like(index, sizes, shares.length)
+            gain = like @ known.inverse[index]
             rest = 1.0 - float(gain.sum())
-            mean = rest * mean + float(gain @ known.seen[place])
+            mean = rest * mean + float(gain @ known.seen[index])
             variance = rest**2 * variance
             near -= float(gain @ like)
-            scale = float(self.scale[place])
+            scale = float(self.scale[index])
         sigma = log_sigma * math.sqrt(scale * (variance + near + shares.own))
         return Correction(log_sigma * mean, sigma)
 
@@ -203,21 +203,21 @@ class _Cells:
         names = tuple(sorted({name for row in sizes for name in row}))
         values = np.log([[row.get(name, 1.0) for name in names] for row in sizes])
         cell, points = np.zeros(len(system), dtype=np.int64), []
-        for place in range(int(system.max()) + 1):
-            own = np.flatnonzero(system == place)
+        for index in range(int(system.max()) + 1):
+            own = np.flatnonzero(system == index)
             gathered, cell[own] = _gathered(values[own])
             points.append(gathered)
         most = max(map(len, points))
         correlation = np.broadcast_to(np.eye(most), (len(points), most, most)).copy()
-        for place, known in enumerate(points):
-            correlation[place, : len(known), : len(known)] = _correlation(known, known, length)
+        for index, known in enumerate(points):
+            correlation[index, : len(known), : len(known)] = _correlation(known, known, length)
         return cls(names, cell, tuple(points), correlation)
 
-    def like(self, place: int, sizes: Mapping[str, float], length: float) -> FloatArray:
+    def like(self, index: int, sizes: Mapping[str, float], length: float) -> FloatArray:
         """Correlation of a run of some sizes with the cells of its system, shape (c,)."""
         point = np.log([[sizes.get(name, 1.0) for name in self.names]])
         unseen = math.fsum(abs(math.log(x)) for n, x in sizes.items() if n not in self.names)
-        own = self.points[place]
+        own = self.points[index]
         like = np.zeros(self.correlation.shape[1])
         like[: len(own)] = _correlation(point, own, length)[0] * math.exp(-unseen / length)
         return like

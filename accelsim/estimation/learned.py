@@ -43,11 +43,10 @@ def components(phase: str) -> Components:
     """Shares of the variance of ln(measured / predicted) of a phase, for the levels of
     `System.effects`.
 
-    Restricted to no rows of the user's own: estimated by maximum likelihood from the residuals of
-    the scoreboard's suites (``python -m tools.scoreboard.learning --write``).
+    Estimated by maximum likelihood from residuals of the scoreboard's suites
+    (``python -m tools.scoreboard.learning --write``).
     """
-    found = read_yaml(data_root() / "calibration" / "class" / "learned_errors.yaml")["phases"]
-    entry = found[phase]
+    entry = read_yaml(data_root() / "calibration/class/learned_errors.yaml")["phases"][phase]
     return Components(tuple(map(entry["shares"].get, LEVELS)), entry["near"], entry["length"])
 
 
@@ -108,12 +107,11 @@ class LearnedRun(BaseModel):
 
     Attributes:
         phase: As in `System`, with the seven that follow.
-        measured: What was measured, in `unit`.
-        predicted: What accelsim predicts of it, in `unit`.
+        measured: Seconds that were measured.
+        predicted: Seconds that accelsim predicts.
         ratio: Time over the predicted one; of a server's steps, with which its load gives what was
             measured.
         log_sigma: Spread of ln(measured / predicted) of runs like it before.
-        unit: "s", or what the figure is in.
         source: File and place that it was read from.
         date: Day it was measured; empty where unknown.
         driver: Version of the device's driver; empty where unknown. Runs with another driver count
@@ -134,7 +132,6 @@ class LearnedRun(BaseModel):
     predicted: _Positive
     ratio: _Positive
     log_sigma: _Positive
-    unit: _Text = "s"
     source: _Text
     date: str = ""
     driver: str = ""
@@ -183,7 +180,7 @@ class Learned(BaseModel):
     @cached_property
     def _by_phase(self) -> dict[str, tuple[list[LearnedRun], Hierarchy]]:
         """The runs of each phase, and the effects that they show."""
-        found = {}
+        fitted = {}
         for phase in dict.fromkeys(run.phase for run in self.ordered):
             runs = [run for run in self.ordered if run.phase == phase]
             known = Runs(
@@ -192,8 +189,8 @@ class Learned(BaseModel):
                 np.log([run.ratio for run in runs]),
                 np.array([run.log_sigma for run in runs]),
             )
-            found[str(phase)] = runs, Hierarchy.of(known, components(phase))
-        return found
+            fitted[str(phase)] = runs, Hierarchy.of(known, components(phase))
+        return fitted
 
     def correction(self, system: System, log_sigma: float) -> Correction:
         """What is known of a run's error.

@@ -38,8 +38,8 @@ def object_entries(path: Path, told: Told) -> Iterator[Entry]:
         ProfileError: If it cannot be read. An entry is, if it is no result that is known: names the
             field; its InvalidValueError, if a device, model or engine is said nowhere.
     """
-    for place, parse in _objects(path):
-        source = f"{path.name}{place}"
+    for where, parse in _objects(path):
+        source = f"{path.name}{where}"
         yield Entry(source, partial(_read, source, parse, told))
 
 
@@ -60,8 +60,8 @@ def _objects(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and all(line.lstrip().startswith("{") for line in lines):
         for number, line in enumerate(lines, 1):
-            place = f", line {number}"
-            yield place, partial(parse_json, line, f"{path}{place}")
+            where = f", line {number}"
+            yield where, partial(parse_json, line, f"{path}{where}")
         return
     try:
         data = json.loads(text)

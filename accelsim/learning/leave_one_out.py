@@ -63,7 +63,7 @@ def _is_profile(path: Path) -> bool:
 
 
 def _row(profile: Learned, run: LearnedRun) -> Document:
-    others = tuple(one for one in profile.runs if one.source != run.source)
+    others = tuple(other for other in profile.runs if other.source != run.source)
     known = Correction(0.0, run.log_sigma)
     if others:
         known = profile.of_runs(others).correction(run.system, run.log_sigma)
@@ -79,7 +79,7 @@ def _row(profile: Learned, run: LearnedRun) -> Document:
 
 
 def _summary(rows: Sequence[Document]) -> Document:
-    found: Document = {"phase": rows[0]["phase"], "runs": len(rows)}
+    summary: Document = {"phase": rows[0]["phase"], "runs": len(rows)}
     for start in ("", "learned_"):
         off, spread = (
             np.log1p([row[f"{start}{name}_fraction"] for row in rows]) for name in ("off", "spread")
@@ -87,5 +87,5 @@ def _summary(rows: Sequence[Document]) -> Document:
         figures = zip(
             ("error", "coverage", "width"), residual_figures(off, spread / Z90), strict=True
         )
-        found |= {f"{start}{name}_fraction": figure for name, figure in figures}
-    return found
+        summary |= {f"{start}{name}_fraction": figure for name, figure in figures}
+    return summary

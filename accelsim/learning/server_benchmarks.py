@@ -78,15 +78,15 @@ def read_benchmark(source: str, data: Document, told: Told) -> Iterator[Reading]
         ProfileError: If it is no such result; names the field.
         InvalidValueError: If the device, model or engine is said nowhere.
     """
-    found = validated(Path(source), partial(ServerBenchmark.model_validate, data), data)
-    backend = found.backend.partition("-")[0]
+    result = validated(Path(source), partial(ServerBenchmark.model_validate, data), data)
+    backend = result.backend.partition("-")[0]
     known = {
-        "model": found.model_id,
-        "engine": found.engine or {"openai": "vllm"}.get(backend, backend),
-        **{name: getattr(found, name) for name in ("device", "tp", "precision", "driver")},
+        "model": result.model_id,
+        "engine": result.engine or {"openai": "vllm"}.get(backend, backend),
+        **{name: getattr(result, name) for name in ("device", "tp", "precision", "driver")},
     }
     said = filled(source, known, told, ("model", "device", "engine"))
-    times = {"decode": found.mean_tpot_ms / _MS_PER_S}
-    if not found.is_burst:
-        times["prompt"] = found.mean_ttft_ms / _MS_PER_S
-    yield Reading(source, said, times, found.load(), date=found.date[:10])
+    times = {"decode": result.mean_tpot_ms / _MS_PER_S}
+    if not result.is_burst:
+        times["prompt"] = result.mean_ttft_ms / _MS_PER_S
+    yield Reading(source, said, times, result.load(), date=result.date[:10])
