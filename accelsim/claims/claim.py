@@ -1,8 +1,9 @@
 """Claims, their readings, and the verdict on each.
 
 A claim is a set of readings: quantities that it says something about. Each is held against what is
-expected of it, exactly, within a tolerance, or as a bound. All hold: reproduced; none: refuted;
-some: conditional, on those that hold. Where a claim has a reservation, all holding is conditional
+expected of it, exactly, within a tolerance, or as a bound. All hold: reproduced; none: refuted, or
+missed where the figures were measured, as then the prediction is wrong; some: conditional, on those
+that hold. Where a claim has a reservation, all holding is conditional
 on it, and no verdict leaves it out. A claim without readings is not checkable, and says why.
 Readings whose expected figure nobody has verified, and those that gave no figure, are shown and
 decide nothing.
@@ -27,6 +28,7 @@ class Verdict(StrEnum):
 
     REPRODUCED = "reproduced"
     REFUTED = "refuted"
+    MISSED = "missed"
     CONDITIONAL = "conditional"
     NOT_CHECKABLE = "not checkable"
 
@@ -147,7 +149,13 @@ class JudgedClaim:
 
 
 def judge(
-    id_: str, title: str, source: str, readings: Sequence[Reading], reason: str = ""
+    id_: str,
+    title: str,
+    source: str,
+    readings: Sequence[Reading],
+    reason: str = "",
+    *,
+    is_measured: bool = False,
 ) -> JudgedClaim:
     """The verdict on a claim.
 
@@ -157,6 +165,7 @@ def judge(
         source: Where the expected figures come from.
         readings: What came out.
         reason: Reservation about the readings; where none decides, why it cannot be checked.
+        is_measured: Whether what is expected was measured.
     """
     deciding = [one for one in readings if one.verified and one.simulated is not None]
     missed = [reading.missed for reading in deciding if not reading.holds]
@@ -167,7 +176,7 @@ def judge(
     elif not missed:
         verdict = Verdict.CONDITIONAL if reason else Verdict.REPRODUCED
     elif len(missed) == len(deciding):
-        verdict = Verdict.REFUTED
+        verdict = Verdict.MISSED if is_measured else Verdict.REFUTED
         reason = "; ".join(filter(None, [", ".join(missed), reason]))
     else:
         held = len(deciding) - len(missed)

@@ -31,7 +31,14 @@ def timed_claim(name: str) -> tuple[JudgedClaim, float]:
     readings = [reading for one in claim.readings for reading in scenario_readings(one)]
     if claim.check is not None:
         readings += _CHECKS[claim.check]()
-    judged = judge(name.upper(), claim.title, claim.source, readings, claim.reason)
+    judged = judge(
+        name.upper(),
+        claim.title,
+        claim.source,
+        readings,
+        claim.reason,
+        is_measured=claim.measured,
+    )
     return judged, time.process_time() - start
 
 

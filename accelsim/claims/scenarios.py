@@ -46,10 +46,11 @@ class ReadingScenario(FrozenModel):
 
 
 class ClaimScenario(FrozenModel):
-    """A claim before it is run."""
+    """A claim before it is run; `measured` where its figures were."""
 
     title: str
     source: str
+    measured: bool = False
     check: str | None = None
     readings: Annotated[list[ReadingScenario], Field(default_factory=list)]
     reason: str = ""

@@ -49,7 +49,7 @@ def run_claims(
     names: list[str] | None = argument("Claims to run.", "ID", None),
     all_claims: bool = option("Run all claims.", False, flags="--all"),
 ) -> None:
-    """Run claims and judge them: reproduced, refuted, conditional or not checkable."""
+    """Run claims and judge them: reproduced, refuted or missed, conditional or not checkable."""
     from accelsim.claims.run import run_claim
     from accelsim.claims.scenarios import claim_ids, claim_scenario
     from accelsim.report.claims import claims_listing, verdict_words

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from accelsim.claims.claim import JudgedClaim
 
 #: Verdicts in the order a reader looks for them.
-_ORDER = ("refuted", "conditional", "not checkable", "reproduced")
+_ORDER = ("refuted", "missed", "conditional", "not checkable", "reproduced")
 _VERDICTS = (
-    "Those that hold come last. Refuted: what is simulated is not what is claimed, so the claim "
-    "or the prediction is wrong; accelsim accuracy says how far such predictions were from "
-    "measurements. Conditional: it holds in part, or under what is said beside it."
+    "Those that hold come last. Refuted: what is simulated is not what is claimed. Missed: the "
+    "claim is a measurement, and the prediction is off it; accelsim accuracy says how far such "
+    "predictions were off. Conditional: it holds in part, or under what is said beside it."
 )
 #: Options whose flag is not their keyword's name.
 _FLAGS = {"--kv-format": "--kv", "--kind": "--price-kind"}

@@ -34,6 +34,12 @@ def test_a_verdict_follows_from_the_readings_that_are_evidence(readings, verdict
     assert judge("S", "t", "s", readings).verdict is verdict
 
 
+def test_a_prediction_that_is_off_a_measurement_is_missed():
+    """It says nothing against what was measured."""
+    assert judge("S", "t", "s", [NO], is_measured=True).verdict is Verdict.MISSED
+    assert judge("S", "t", "s", [YES], is_measured=True).verdict is Verdict.REPRODUCED
+
+
 def test_a_conditional_verdict_names_what_does_not_hold_and_what_gave_no_figure():
     reason = judge("S", "t", "s", [YES, NO, Reading("silent", None, 1.0)]).reason
     assert reason == "1 of 2 readings hold; missed: no is 1.1, not 1 (exact); no figure for silent"
