@@ -135,6 +135,8 @@ class CapacityPlan(Result):
             reason why it cannot.
         alternatives: The best without the devices of those before, best first.
         pareto: Fleets that no other beats in cost, energy and carbon.
+        ways: Of each service of tokens: rent as recommended, buy or colocate the same devices, or
+            call a hosted API; a way without a price has the reason.
         sensitivity: What another price or load would choose.
         conflicts: Constraints that no fleet keeps together, each of them needed for that.
         near_misses: What each of them would have to become.
@@ -146,8 +148,8 @@ class CapacityPlan(Result):
     kind: ClassVar[str] = "capacity plan"
     nested: ClassVar[frozenset[str]] = frozenset(
         (
-            *("recommended", "certainty", "candidates", "alternatives", "pareto", "sensitivity"),
-            *("conflicts", "near_misses", "placement", "cost_by_month"),
+            *("recommended", "certainty", "candidates", "alternatives", "pareto", "ways"),
+            *("sensitivity", "conflicts", "near_misses", "placement", "cost_by_month"),
         )
     )
     scenario: Scenario
@@ -156,6 +158,7 @@ class CapacityPlan(Result):
     candidates: tuple[Values, ...] = ()
     alternatives: tuple[FleetAnswer, ...] = ()
     pareto: tuple[FleetAnswer, ...] = ()
+    ways: tuple[Values, ...] = ()
     sensitivity: tuple[Values, ...] = ()
     conflicts: tuple[str, ...] = ()
     near_misses: tuple[Values, ...] = ()
@@ -196,6 +199,7 @@ class CapacityPlan(Result):
             "candidates": [dict(row) for row in self.candidates],
             "alternatives": [fleet.to_dict() for fleet in self.alternatives],
             "pareto": [fleet.to_dict() for fleet in self.pareto],
+            "ways": [dict(row) for row in self.ways],
             "sensitivity": [dict(row) for row in self.sensitivity],
             "conflicts": list(self.conflicts),
             "near_misses": [dict(row) for row in self.near_misses],

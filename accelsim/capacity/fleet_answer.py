@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from accelsim import catalog
+from accelsim.capacity import rent_or_buy
 from accelsim.capacity.answer import FleetAnswer, OfferCount
+from accelsim.capacity.candidates import OWNED
 from accelsim.capacity.certainty import Held, held, slack_fraction, together
 from accelsim.capacity.fleet_ways import SECONDS_PER_MONTH, Way, WayMaker
 from accelsim.capacity.spares import up_probability
@@ -184,3 +187,38 @@ def _layout(replicas: int, about: Values) -> str:
     """Replicas and their ranks in words: "5 x tp 4"; nothing where a replica is a device."""
     split = [f"{name} {about[name]}" for name in _RANKS if about.get(name, 1) != 1]
     return f"{replicas:,} x {' '.join(split)}" if split else ""
+
+
+def ways_to_own(maker: WayMaker, way: Way) -> list[Document]:
+    """A service of tokens rented as recommended, bought, colocated, or called as a hosted API, each
+    at what a month costs, cheapest first; last the ways that have no price, with the reason.
+
+    Args:
+        maker: What made the way.
+        way: The way that is recommended.
+    """
+    if way.served is None or (tokens := way.served[0].mean_tokens) is None:
+        return []
+    service = maker.scenario.services[way.part]
+    requests = service.peak_per_s * service.mean_fraction * SECONDS_PER_MONTH
+    prompt, output = (requests * count for count in tokens)
+    first = maker.offers[way.instances[0][0]]
+    offer = first.quote.offer
+    rent = rent_or_buy.Way(
+        "own" if offer.provider == OWNED else "rent",
+        " + ".join(f"{n} x {maker.offers[column].quote.quote_id}" for column, n in way.instances),
+        way.usd_per_month,
+        1e6 * way.usd_per_month / output,
+        offer.dated(first.quote.kind),
+        offer.source,
+    )
+    power_w = (way.energy_j_per_month or 0.0) / SECONDS_PER_MONTH
+    ways, lacks = rent_or_buy.ways_for(
+        (service.model,),
+        catalog.device(first.device),
+        (rent,),
+        rent_or_buy.Demand(way.devices, power_w, prompt, output),
+        rent_or_buy.Terms(),
+    )
+    rows = [{"service": service.name, **each.to_dict(), "reason": ""} for each in ways]
+    return rows + [{"service": service.name, "way": "none", "reason": text} for text in lacks]

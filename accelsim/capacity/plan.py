@@ -26,7 +26,7 @@ from accelsim.arguments import checked
 from accelsim.capacity.answer import CapacityPlan, FleetAnswer, reason
 from accelsim.capacity.candidates import Candidate, candidates
 from accelsim.capacity.fleet import FleetProblem, solve
-from accelsim.capacity.fleet_answer import fleet_answer
+from accelsim.capacity.fleet_answer import fleet_answer, ways_to_own
 from accelsim.capacity.fleet_ways import Question, Way, WayMaker, names_of
 from accelsim.capacity.misses import no_plan
 from accelsim.capacity.rows import candidate_rows
@@ -150,6 +150,7 @@ class _Planner:
             candidates=tuple(rows),
             alternatives=tuple(others),
             pareto=tuple(front),
+            ways=tuple(row for way in ways for row in ways_to_own(self.maker, way)),
             sensitivity=(*self._sensitivity(best, asked), *_price_limit(best, others)),
             cost_by_month=tuple(self._months(asked)),
             reason=reason(self.scenario, best, others),

@@ -9,7 +9,7 @@ price per million tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -91,6 +91,23 @@ class Way:
         return asdict(self)
 
 
+@frozen
+class Demand:
+    """What a month of a service takes.
+
+    Attributes:
+        devices: Devices.
+        power_w: Their mean power.
+        input_tokens: Tokens of prompts.
+        output_tokens: Tokens generated, above 0.
+    """
+
+    devices: int
+    power_w: float
+    input_tokens: float
+    output_tokens: float
+
+
 def ways_to_serve(
     model: str,
     device: str | DeviceProfile,
@@ -125,21 +142,47 @@ def ways_to_serve(
     if not output:
         raise InvalidValueError("output", load.output, "tokens of output, which APIs are paid for")
     profile = catalog.device(device) if isinstance(device, str) else device
-    rows = [
-        *_rented(result, profile, output),
-        *_owned(result, profile, named, output),
-    ]
-    for one in hosted_prices((model, result.workload)):
-        month = one.cost_usd(prompt, output, named.cached_fraction)
+    power_w = result.average_power_w or 0.0
+    ways, lacks = ways_for(
+        (model, result.workload),
+        profile,
+        _rented(result, profile, output),
+        Demand(result.devices, power_w, prompt, output),
+        named,
+    )
+    is_rented = any(way.way == "rent" for way in ways)
+    notes = () if is_rented else (f"no offer of {profile.name} may be chosen",)
+    return ways, result, (*notes, *lacks)
+
+
+def ways_for(
+    models: Sequence[str],
+    device: DeviceProfile,
+    rented: Iterable[Way],
+    demand: Demand,
+    terms: Terms,
+) -> tuple[tuple[Way, ...], tuple[str, ...]]:
+    """Ways to serve, cheapest first, and what no price is known of.
+
+    Args:
+        models: Names of the model.
+        device: Device that is rented or bought.
+        rented: Ways to rent.
+        demand: What is bought, and the tokens that an API is paid for.
+        terms: What hardware of one's own costs, and how an API is called.
+    """
+    rows = [*rented, *_owned(demand, device, terms)]
+    tokens = demand.output_tokens
+    for one in hosted_prices(models):
+        month = one.cost_usd(demand.input_tokens, tokens, terms.cached_fraction)
         of = f"{one.provider}, {one.served_as}"
-        rows.append(Way("call", of, month, _MILLION * month / output, one.as_of, one.source))
+        rows.append(Way("call", of, month, _MILLION * month / tokens, one.as_of, one.source))
     lacks = {
-        "rent": f"no offer of {profile.name} may be chosen",
-        "buy": f"no price of a board of {profile.name} is known: --reference-usd gives one",
-        "call": f"no hosted price of {model} is known",
+        "buy": f"no price of a board of {device.name} is known: --reference-usd gives one",
+        "call": f"no hosted price of {models[0]} is known",
     }
     notes = tuple(text for way, text in lacks.items() if all(row.way != way for row in rows))
-    return tuple(sorted(rows, key=lambda row: row.usd_per_month)), result, notes
+    return tuple(sorted(rows, key=lambda row: row.usd_per_month)), notes
 
 
 def _rented(result: ServingResult, device: DeviceProfile, tokens: float) -> Iterator[Way]:
@@ -167,17 +210,15 @@ def _instances(result: ServingResult, devices: float) -> int:
     return math.ceil(result.replicas / each) if each else 0
 
 
-def _owned(
-    result: ServingResult, device: DeviceProfile, terms: Terms, tokens: float
-) -> Iterator[Way]:
+def _owned(demand: Demand, device: DeviceProfile, terms: Terms) -> Iterator[Way]:
     """The fleet's boards bought, in a room of one's own and in a colocated one."""
     usd, as_of, source = board_price(device, terms.board_usd)
     if usd is None:
         return
-    power_w = (result.average_power_w or 0.0) * (1 + _AROUND_POWER)
+    power_w = demand.power_w * (1 + _AROUND_POWER)
     for way, rent in (("buy", 0.0), ("colocate", terms.usd_per_kw_month)):
         owned = OwnedHardware(
-            price_usd=result.devices * usd * (1 + _AROUND_BOARDS),
+            price_usd=demand.devices * usd * (1 + _AROUND_BOARDS),
             life_years=terms.life_years,
             busy_power_w=power_w,
             electricity_usd_per_kwh=terms.electricity_usd_per_kwh,
@@ -185,8 +226,8 @@ def _owned(
             space_usd_per_kw_month=rent,
         )
         month = owned.cost(1.0).total_usd / (12 * terms.life_years)
-        of = f"{result.devices} {device.name} at {usd:,.0f} USD"
-        yield Way(way, of, month, _MILLION * month / tokens, as_of, source)
+        of = f"{demand.devices} {device.name} at {usd:,.0f} USD"
+        yield Way(way, of, month, _MILLION * month / demand.output_tokens, as_of, source)
 
 
 def board_price(device: DeviceProfile, given: float | None = None) -> tuple[float | None, str, str]:

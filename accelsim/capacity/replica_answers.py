@@ -82,6 +82,10 @@ class ServiceAnswer(Protocol):
     def holds(self, replicas: int, asked: Asked, planned: Asked) -> bool:
         """Whether replicas that were chosen for `planned` keep the limits."""
 
+    @property
+    def mean_tokens(self) -> tuple[float, float] | None:
+        """Mean tokens of prompts and outputs; None where nothing is generated."""
+
     def request_times(self, asked: Asked) -> Values:
         """Times of requests at p99 by name, as far as the fleet was simulated."""
 
@@ -172,6 +176,10 @@ class SampleAnswer:
         last = len(self.energy_j) - 1
         place = next((i for i, (b, t) in enumerate(pairs) if b / t >= rate_per_s), last)
         return self.energy_j[place]
+
+    @property
+    def mean_tokens(self) -> None:
+        """Samples have none; see `ServiceAnswer`."""
 
     def request_times(self, asked: Asked) -> Values:  # noqa: ARG002
         """None are kept; see `ServiceAnswer`."""

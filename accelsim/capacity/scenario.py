@@ -37,6 +37,7 @@ _TIMES = {
     "ttft": "with first tokens within",
     "tpot": "with a token every",
 }
+_Ranks = Annotated[int, Field(ge=1, le=64)]
 _M = TypeVar("_M", bound=BaseModel)
 Objective = Literal["cost", "energy", "carbon", "latency", "time"]
 _NEEDED = {"latency": "services", "time": "training_jobs or batch_jobs"}
@@ -78,6 +79,8 @@ class Service(Part):
         ttft_s: The same of the share `attainment_fraction`.
         tpot_s: The same of the share `attainment_fraction`.
         tp: Devices of a replica that generates, sharing heads and columns: those that are tried.
+        pp: Pipeline stages of such a replica that are tried; one where empty.
+        ep: Ranks that share its experts that are tried; one and tp where empty.
         engine: What serves a model that generates: those that are tried.
         precision: Formats that are tried; that of `run` where empty.
         run: Keywords of `accelsim.estimate`.
@@ -100,7 +103,9 @@ class Service(Part):
     tpot_p99_s: float | None = Field(default=None, gt=0, le=86_400)
     ttft_s: float | None = Field(default=None, gt=0, le=86_400)
     tpot_s: float | None = Field(default=None, gt=0, le=86_400)
-    tp: tuple[Annotated[int, Field(ge=1, le=64)], ...] = ()
+    tp: tuple[_Ranks, ...] = ()
+    pp: tuple[_Ranks, ...] = ()
+    ep: tuple[_Ranks, ...] = ()
     engine: tuple[str, ...] = ()
     precision: tuple[str, ...] = ()
     run: Values = Field(default_factory=dict)
@@ -110,7 +115,9 @@ class Service(Part):
     def _is_no_plan(cls, run: Values) -> Values:
         return _unplanned(run)
 
-    @field_validator("tp", "engine", "precision", "hourly_requests_per_s", mode="before")
+    @field_validator(
+        "tp", "pp", "ep", "engine", "precision", "hourly_requests_per_s", mode="before"
+    )
     @classmethod
     def _listed(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value if value == () else (value,)

@@ -28,6 +28,8 @@ services:
     # ttft_ms: 500               # for 90 % of the requests; ttft_p99_ms for 99 %
     # tpot_ms: 30
     # tp: [1, 2, 4, 8]           # devices of a replica that are tried; all of these if none
+    # pp: [1, 2]                 # pipeline stages of a replica; one if none
+    # ep: [1, 8]                 # ranks that share a mixture's experts; one and tp if none
     # engine: [vllm, sglang]     # vllm if none
     # precision: [bf16, fp8]     # the model's own if none
 

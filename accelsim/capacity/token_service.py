@@ -20,7 +20,7 @@ from accelsim.errors import InputError
 from accelsim.estimation.options import RunOptions, run_options
 from accelsim.frozen import frozen
 from accelsim.plain import Values
-from accelsim.serving.layouts import RANKS, Layouts, LayoutSearch
+from accelsim.serving.layouts import RANKS, Layouts, LayoutSearch, ranks_tried
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.options import ServingOptions
@@ -158,6 +158,12 @@ class TokenAnswer:
             return math.nan
         return max(result.average_power_w - replicas * idle_w, 0.0) / asked.rate_per_s
 
+    @property
+    def mean_tokens(self) -> tuple[float, float] | None:
+        """Those of the load; see `ServiceAnswer`."""
+        shape = self.first.shape
+        return (shape.prompt_tokens, shape.output_tokens) if shape.output_tokens else None
+
     def request_times(self, asked: Asked) -> Values:
         """First and further tokens; see `ServiceAnswer`."""
         found = self._search(asked).enough
@@ -207,8 +213,9 @@ def _layouts(service: Service) -> Iterator[tuple[RunOptions, ServingOptions]]:
     slo = service.targets
     formats = [own | {"precision": one} for one in service.precision] or [own]
     engines: tuple[str | None, ...] = service.engine or (None,)
-    for run, engine, tp in product(formats, engines, service.tp or RANKS):
-        yield run_options(None, run), ServingOptions(engine=engine, tp=tp, slo=slo)
+    ranks = list(ranks_tried(service.model, service.tp or RANKS, service.pp or (1,), service.ep))
+    for run, engine, (tp, pp, ep) in product(formats, engines, ranks):
+        yield run_options(None, run), ServingOptions(engine=engine, tp=tp, pp=pp, ep=ep, slo=slo)
 
 
 def _load(service: Service) -> Arrivals | RequestColumns | None:

@@ -25,6 +25,10 @@ _ROWS = (
     "device | ~status | >devices=device_count | >inst.=instance_count | "
     ">USD/month=cost_usd_per_month | >energy/month=energy_kwh | >CO2e/month=carbon_kgco2e_per_month"
 )
+_WAYS = (
+    "way | ~of? | >USD/month=usd_per_month? | >USD/M tokens out=usd_per_million_tokens? | "
+    "as of=as_of? | ~why not=reason?"
+)
 _CERTAIN = f"certainty=probability:fraction | {_FLEETS}"
 #: Parameter that is changed -> what it is, and how its value is shown.
 _CHANGES = {
@@ -53,6 +57,7 @@ def capacity_view(result: CapacityPlan) -> RenderableType:
         Listing.of(_FLEETS, fleets),
         Listing.of(_CERTAIN, certain),
         Listing.of(_ROWS, rows),
+        Listing.of(_WAYS, document["ways"]),
         Listing.of("if | becomes | ~then", changes),
     )
     shown = [textwrap.shorten(warning, 160, placeholder=" ...") for warning in result.warnings]

@@ -23,6 +23,7 @@ _PARTS = {
     "pareto": "Fleets that no other shown beats in cost, energy and carbon",
     "sensitivity": "What would change the decision",
     "placement": "Where the load goes",
+    "ways": "Rent, buy, colocate or call",
     "near_misses": "What limits would have to become",
 }
 

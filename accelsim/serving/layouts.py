@@ -8,14 +8,16 @@ full batches serve is the bound they start from.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from accelsim.catalog import workloads as workload_catalog
 from accelsim.economics.device_price import DevicePrice, PriceChoice
 from accelsim.economics.instances import fleet_price
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
@@ -128,9 +130,30 @@ class Layouts:
 
     def that_fit(self, options: ServingOptions) -> Iterator[LayoutSearch]:
         """Searches of layouts that fit and whose ranks a node joins."""
-        for tp in RANKS:
-            with suppress(DoesNotFitError, InvalidValueError, UnsupportedOperatorError):
-                yield self.of(replace(options, tp=tp, ep=tp if options.ep > 1 else 1))
+        for tp, pp, ep in ranks_tried(self.workload, pp=(options.pp,)):
+            if options.ep == 1 or ep == tp:
+                with suppress(DoesNotFitError, InvalidValueError, UnsupportedOperatorError):
+                    yield self.of(replace(options, tp=tp, pp=pp, ep=ep))
+
+
+def ranks_tried(
+    workload: str | Workload,
+    tp: Sequence[int] = RANKS,
+    pp: Sequence[int] = (1,),
+    ep: Sequence[int] = (),
+) -> Iterator[tuple[int, int, int]]:
+    """Ranks of a replica that are tried: tp, pp and ep.
+
+    Args:
+        workload: The model.
+        tp: Ranks that share heads and columns.
+        pp: Pipeline stages.
+        ep: Ranks that share the experts; one, and of a mixture tp as well, where none are said.
+    """
+    model = workload_catalog.workload(workload) if isinstance(workload, str) else workload
+    for ranks, stages in product(tp, pp):
+        for experts in ep or ((1, ranks) if ranks > 1 and model.has_experts else (1,)):
+            yield ranks, stages, experts
 
 
 def _inside_in_time(rate_per_s: float, slo: SloTargets, shape: LoadShape) -> float:

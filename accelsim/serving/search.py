@@ -37,6 +37,7 @@ from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.result import Provenance
 from accelsim.serving.deployment import cache_link
+from accelsim.serving.layouts import ranks_tried
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.memory_capacity import LoadShape
@@ -221,16 +222,9 @@ class _Grid:
     def _layouts(self, devices: Sequence[str]) -> Iterator[tuple[str, str | None, int, int, int]]:
         space = self.space
         precisions: tuple[str | None, ...] = space.precisions or (None,)
-        for device, precision, tp, pp in product(devices, precisions, space.tp, space.pp):
-            for ep in space.ep or ((1, tp) if tp > 1 and self._is_mixture() else (1,)):
-                yield device, precision, tp, pp, ep
-
-    def _is_mixture(self) -> bool:
-        from accelsim.catalog import workloads as workload_catalog
-
-        found = self.workload
-        model = workload_catalog.workload(found) if isinstance(found, str) else found
-        return model.has_experts
+        ranks = list(ranks_tried(self.workload, space.tp, space.pp, space.ep))
+        for device, precision, each in product(devices, precisions, ranks):
+            yield device, precision, *each
 
     def _priced(
         self, device: str, precision: str | None, options: ServingOptions, load: LoadShape

@@ -15,6 +15,7 @@ from accelsim.capacity.plan import _Planner
 from accelsim.capacity.replica_answers import Asked
 from accelsim.capacity.scenario import load_scenario
 from accelsim.capacity.token_service import TokenAnswer, service_answers
+from accelsim.economics.hosted import hosted_prices
 from accelsim.economics.instances import cheapest_cover
 from accelsim.serving.find import find
 
@@ -182,3 +183,50 @@ def test_recommended_fleets_hold_as_often_as_they_claim():
     whole = sum(len(held) for held, _ in found)
     claimed = sum(len(held) * sure for held, sure in found) / whole
     assert binomtest(count, whole, claimed).pvalue >= 0.01, [(sum(h), s) for h, s in found]
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "more"),
+    [
+        ("gpt2", "t4", {"tp": [1, 2], "pp": [1, 2]}),
+        ("qwen3-30b-a3b", "h100-sxm-80gb", {"tp": [1, 2], "pp": [1, 2]}),
+        ("qwen3-30b-a3b", "h100-sxm-80gb", {"tp": [1, 2], "ep": [1, 2]}),
+    ],
+)
+def test_another_layout_never_costs_more(model, device, more):
+    """Pipeline stages and ranks of experts are candidates of the one search."""
+    asked = {"model": model, "requests_per_s": 10.0, "ttft_ms": 800, "tpot_ms": 40}
+    fewer = {name: of[:1] for name, of in more.items() if name != "tp"}
+    alone = cost(TALK, service=asked | more | fewer, devices=[device])
+    assert cost(TALK, service=asked | more, devices=[device]) <= alone
+
+
+def test_stages_alone_hold_a_model_that_no_device_does():
+    """A model of 14 GiB of weights on boards of 16: two stages, no tensor parallelism."""
+    asked = {"model": "llama-3.1-8b", "requests_per_s": 0.2, "ttft_ms": 5000, "tpot_ms": 200}
+    assert cost(TALK, service=asked | {"tp": [1]}, devices=["t4"]) is None
+    assert cost(TALK, service=asked | {"tp": [1], "pp": [2]}, devices=["t4"]) > 0
+
+
+def test_a_plan_says_what_the_same_costs_bought_and_called():
+    """What a hosted API costs is its price by the tokens of a month of the mean load."""
+    asked = deepcopy(TALK)
+    asked["services"][0] |= {"model": "llama-3.1-8b", "mean_load_fraction": 0.5}
+    asked["services"][0] |= {"requests_per_s": 4.0, "prompt": "100", "output": "50"}
+    asked["candidates"] |= {"providers": ["*"], "regions": ["*"]}
+    asked["candidates"]["devices"] = ["h100-sxm-80gb"]
+    plan = accelsim.plan(asked)
+    rows = {row["way"]: row for row in plan.ways}
+    assert {"rent", "buy", "colocate", "call"} <= rows.keys()
+    assert rows["rent"]["usd_per_month"] == plan.recommended.cost_usd_per_month
+    requests = 4.0 * 0.5 * 730.5 * 3600
+    call = next(row for row in plan.ways if row["way"] == "call")
+    price = next(
+        one for one in hosted_prices(("llama-3.1-8b",)) if call["of"].endswith(one.served_as)
+    )
+    each = 100 * price.input_usd_per_million + 50 * price.output_usd_per_million
+    assert call["usd_per_month"] == pytest.approx(requests * each / 1e6)
+
+
+def test_a_model_without_a_hosted_price_says_so():
+    assert "no hosted price of gpt2 is known" in [row["reason"] for row in accelsim.plan(TALK).ways]
