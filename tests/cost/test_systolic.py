@@ -366,6 +366,20 @@ def test_a_format_the_array_lacks_names_the_layer_and_the_formats():
         cost_systolic(builder.build(), TPU1)
 
 
+def test_text_takes_a_step_and_one_array_for_each_sequence_and_head_of_keys():
+    values, chip = systolic_parameters(), catalog.device("tpu-v6e")
+    text = attention(32, 8, 1, 2048, causal=True, dtype="bf16")
+    found_s = float(cost_systolic(text, chip).compute_s[0])
+    scores_s = (
+        values.causal_score_operations * 2048 / (7.168e12 * values.vector_efficiency_fraction)
+    )  # of one of the 256
+    cycle_s = 2 * 4 * 256 * 256 / 918e12  # the stated peak is 0.05 % above arrays times clock
+    step_s = 2 * 2048 * cycle_s + values.attention_step_s
+    assert found_s == pytest.approx(256 * step_s + scores_s)
+    pictures = attention(32, 8, 1, 2048, dtype="bf16")
+    assert float(cost_systolic(pictures, chip).compute_s[0]) < 0.8 * found_s
+
+
 def test_a_heads_softmax_waits_for_its_scores_and_others_fill_the_wait():
     one, many = (
         float(cost_systolic(attention(1, h, 512, 512, dtype="int8"), TPU1).compute_s[0])

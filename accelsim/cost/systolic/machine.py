@@ -55,6 +55,9 @@ class SystolicParameters:
         gather_line_bytes: Least bytes of one random read of main memory.
         row_stationary_efficiency_fraction: Share of cycles a row-stationary array computes (the
             rest loads and drains).
+        causal_score_operations: Vector operations that a score of text's attention takes the time
+            of, in inference.
+        attention_step_s: Time to start one step of its kernel.
         energy_overhead_ratio: Energy of an executed operation over its adder and multiplier's.
         sparse_weights: Whether weights have the structured sparsity of the profile's sparse rates.
         samples: Samples of the batch that each row of a graph of many scenarios is of, shape (n,);
@@ -69,6 +72,8 @@ class SystolicParameters:
     resident_fraction: float
     gather_line_bytes: float
     row_stationary_efficiency_fraction: float
+    causal_score_operations: float
+    attention_step_s: float
     energy_overhead_ratio: float
     sparse_weights: bool = False
     samples: FloatArray | None = None

@@ -353,24 +353,44 @@ def _attention(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     A head's softmax waits for its scores, its context for the softmax; other heads fill the wait.
     The vector unit's work grows with the passes over the scores as the products' does. Estimate:
     six operations per score for the softmax, as `operator` counts them.
+
+    Text is inferred in kernels that take a sequence and its keys' head in one step, in blocks of
+    keys (vLLM's paged attention on TPUs; Kwon et al., SOSP 2023): its products stay on one array of
+    a core, and reductions across lanes set the pace of its scores.
     """
+    is_text = (rows["causal"] > 0) & bool((machine.part_limit > 0).any())
     parts = attention_products(rows)
     codes = rows.column("dtype")
     scores, context = (
         _on_all_cores(part, rows.kind, machine) for part in (parts.scores, parts.context)
     )
     cycles = split_cycles(scores, machine, values) + split_cycles(context, machine, values)
+    steps = np.maximum(scores.groups / machine.core_count, 1.0)
+    cycles = np.where(is_text, steps * _key_cycles(scores, machine), cycles)
     forward = parts.scores.flop + parts.context.flop
     passes = np.divide(parts.flop, forward, out=np.zeros(len(rows)), where=forward > 0)
-    softmax = 6.0 * passes * parts.pairs / machine.vector_flop_per_s[codes]
+    operations = np.where(is_text, values.causal_score_operations, 6.0)
+    softmax = operations * passes * parts.pairs / machine.vector_flop_per_s[codes]
     products = cycles * passes * machine.seconds_per_cycle[codes]
     first = np.minimum(products, softmax) / np.maximum(scores.groups, 1.0)
-    compute = np.maximum(products, softmax) + first
+    starts = np.where(is_text, steps * values.attention_step_s, 0.0)
+    compute = np.maximum(products, softmax) + first + starts
     # Keys and values of earlier tokens come from the cache in main memory.
     is_cached = rows["kv_len"] > rows["q_len"]
     stays = np.isfinite(batch_parts(rows, machine)) & ~is_cached
     moved = np.where(stays, 0.0, rows.bytes)
     return _array_costs(rows, parts.scores, compute, parts.flop, moved, machine)
+
+
+def _key_cycles(scores: Contraction, machine: AsicMachine) -> FloatArray:
+    """Cycles of scores and context of one sequence and head of keys on one array, shape (r,).
+
+    Estimate: each key and each value enters the array as a row of weights in a cycle, while
+    queries stream past those that are in it; fills of one sequence hide behind another.
+    """
+    passed = np.maximum(scores.m / machine.rows, 1.0) * np.ceil(scores.k / machine.columns)
+    cycles: FloatArray = 2.0 * scores.n * passed
+    return cycles
 
 
 @FORMULAS.register(_K.RNN, _K.LSTM, _K.GRU)
