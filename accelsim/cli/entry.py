@@ -40,7 +40,6 @@ KEPT: ContextVar[Callable[[], str]] = ContextVar("KEPT")
 WRITTEN: ContextVar[list[str]] = ContextVar("WRITTEN")
 #: Set by the shell that asks how a command goes on.
 _COMPLETED = "_ACCELSIM_COMPLETE"
-_AGAIN = "the same command starts again"
 #: Characters of a word that an error repeats, more than names and paths have.
 _LONGEST_WORD = 400
 #: Exit codes after Ctrl-C and after SIGTERM.

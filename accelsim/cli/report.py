@@ -24,9 +24,9 @@ def report(
     force: bool = option("Replace an existing file.", False),
 ) -> None:
     """Write one page from saved results: JSON of any command, or the folder of a sweep."""
+    from accelsim.exploration.saved import read_result
     from accelsim.report.page import write_page
     from accelsim.report.result_page import merged_page
-    from accelsim.report.saved import read_result
 
     check_report(out, force=force)
     with progress_bar("writing the page"):

@@ -116,7 +116,7 @@ def _emit(
     page: Callable[[], Page] | None = None,
 ) -> None:
     """JSON and CSV have every column, a table those asked for and what names the point."""
-    from accelsim.report.parts import records
+    from accelsim.files.formats import records
 
     rows = records(frame)
     names = [name.removesuffix(":max") for name in shown]

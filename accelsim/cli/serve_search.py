@@ -71,7 +71,7 @@ def serve_search(
     )
     rows: list[Document] | None = None
     if output_writer.wants_rows:
-        from accelsim.report.parts import records
+        from accelsim.files.formats import records
 
         rows = records(result.to_frame())
     output_writer.emit(result.to_dict(), lambda: search_view(result), rows=rows)

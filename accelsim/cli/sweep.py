@@ -54,9 +54,9 @@ def sweep(
     with terminable(), bar as told:
         result = run_sweep(spec, out, report=_with_rate(told), **where)
     if report is not None:
+        from accelsim.exploration.saved import read_result
         from accelsim.report.page import write_page
         from accelsim.report.result_page import result_page
-        from accelsim.report.saved import read_result
 
         with progress_bar("writing the page", quiet=quiet):
             page = result_page(read_result(Path(out)), command_text(), limits)

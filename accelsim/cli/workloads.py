@@ -57,7 +57,8 @@ def validate_workloads(
     files: list[Path] | None = argument("Files; all known if none.", "[FILE]...", None),
 ) -> None:
     """Check workloads against the figures published of them; exits with 2 if one differs."""
-    from accelsim.report.workloads import check_figures, checks_table
+    from accelsim.catalog.published_figures import check_figures
+    from accelsim.report.workloads import checks_table
 
     rows = [check.to_dict() for workload in _selected(files) for check in check_figures(workload)]
     wrong = sum(not row["agrees"] for row in rows)

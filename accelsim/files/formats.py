@@ -18,9 +18,12 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelsim.plain import Document, Values
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Control characters but the end of a line, and those that reorder or hide text.
 _CONTROL = re.compile(
@@ -101,6 +104,12 @@ def uniform_rows(rows: Sequence[Values], columns: Sequence[str] = ()) -> list[Do
     """
     names = list(dict.fromkeys((*(key for row in rows for key in row), *columns)))
     return [{name: row.get(name) for name in names} for row in rows]
+
+
+def records(frame: pd.DataFrame) -> list[Document]:
+    """Rows of a table as figures by name; None where a value is no number."""
+    rows = frame.to_dict("records")
+    return [{str(name): None if x != x else x for name, x in row.items()} for row in rows]  # noqa: PLR0124
 
 
 def plain_values(value: Any) -> Any:

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from accelsim.economics.load_cost import LoadOption
 from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.plain import Values
 from accelsim.quantity import say
-from accelsim.report.calculator import LoadOption, calculator_section
+from accelsim.report.calculator import calculator_section
 from accelsim.report.page import Page, Section, figure, trace
 from accelsim.report.parts import COLOURS, provenance_sections
 from accelsim.report.result_page import known_devices

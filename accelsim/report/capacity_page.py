@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from accelsim.economics.load_cost import LoadOption
 from accelsim.plain import Document, Values
-from accelsim.report.calculator import LoadOption, calculator_section
+from accelsim.report.calculator import calculator_section
 from accelsim.report.capacity import fleet_words, fleets_of
 from accelsim.report.offers import quote_of
 from accelsim.report.page import Page, Section, figure, limit_line, trace

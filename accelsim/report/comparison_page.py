@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from accelsim.economics.load_cost import LoadOption
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.estimation.pareto import known_front
 from accelsim.files.formats import uniform_rows
 from accelsim.plain import Document, Values, grouped
 from accelsim.quantity import joules, usd, written
-from accelsim.report.calculator import LoadOption, calculator_section
+from accelsim.report.calculator import calculator_section
 from accelsim.report.operators import OperatorRun, energy_section, roofline_section
 from accelsim.report.page import Page, Section, figure, label, limit_line, trace
 from accelsim.report.parts import left_out, provenance_sections

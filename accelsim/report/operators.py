@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from accelsim.files.formats import records
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.quantity import duration, flop_rate, size
 from accelsim.report.page import DataTable, Section, figure, trace
-from accelsim.report.parts import COLOURS, bars, full_names, records, short
+from accelsim.report.parts import COLOURS, bars, full_names, short
 
 if TYPE_CHECKING:
     import pandas as pd

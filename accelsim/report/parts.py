@@ -92,12 +92,6 @@ def full_names(frame: pd.DataFrame) -> list[str]:
     return [f"{path}.{name}" if path else str(name) for path, name in pairs]
 
 
-def records(frame: pd.DataFrame) -> list[Document]:
-    """Rows of a table as figures by name; None where a value is no number."""
-    rows = frame.to_dict("records")
-    return [{str(name): None if x != x else x for name, x in row.items()} for row in rows]  # noqa: PLR0124
-
-
 def short(values: ArrayLike) -> list[float]:
     """Five digits: what a figure can show."""
     return [float(f"{value:.4e}") for value in np.asarray(values, dtype=np.float64).tolist()]

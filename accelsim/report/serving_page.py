@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from accelsim.economics.load_cost import LoadOption
 from accelsim.plain import Document, Values
 from accelsim.quantity import number, say, watts
-from accelsim.report.calculator import LoadOption, calculator_section
+from accelsim.report.calculator import calculator_section
 from accelsim.report.curves import Curve, curves_section
 from accelsim.report.page import Page, Section, axis, figure, limit_line, trace
 from accelsim.report.parts import COLOURS, mapping_section, metrics_section, provenance_sections

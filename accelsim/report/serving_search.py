@@ -9,9 +9,10 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from accelsim.economics.load_cost import LoadOption
 from accelsim.plain import Document, Values
 from accelsim.quantity import say
-from accelsim.report.calculator import LoadOption, calculator_section
+from accelsim.report.calculator import calculator_section
 from accelsim.report.listing import Listing
 from accelsim.report.page import DataTable, Page, Section, figure, limit_line, trace
 from accelsim.report.parts import provenance_sections, rows_section

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from accelsim.files.formats import records
 from accelsim.plain import Document
 from accelsim.report.page import Page, figure, trace
-from accelsim.report.parts import records, rows_section
+from accelsim.report.parts import rows_section
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from accelsim.economics.load_cost import LoadOption
 from accelsim.plain import Values
 from accelsim.quantity import duration, say, usd
-from accelsim.report.calculator import LoadOption, calculator_section
+from accelsim.report.calculator import calculator_section
 from accelsim.report.operators import (
     OperatorRun,
     group_section,

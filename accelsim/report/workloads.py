@@ -5,67 +5,23 @@ published ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from accelsim.catalog.published_figures import check_figures, forward_pass
 from accelsim.dtype import PRECISIONS
-from accelsim.frozen import frozen
-from accelsim.plain import Document, Values
+from accelsim.plain import Document, Values, grouped
 from accelsim.quantity import say
 from accelsim.report.listing import Listing, pairs
 from accelsim.workloads.cache import SequenceCache
 from accelsim.workloads.graph import IntArray, OperatorGraph
-from accelsim.workloads.model import Lowered, PassShape, Published, Workload
+from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import OperatorKind, Phase
 
 _PATH_DEPTH = 2
 _SUMMED = ("flop", "bytes", "weight_bytes")
-
-
-@frozen
-class FigureCheck:
-    """A published figure and ours.
-
-    Attributes:
-        workload: Workload name.
-        quantity: "parameters" or "flop".
-        published: The published value.
-        ours: What the lowered graph has.
-        tolerance_fraction: Allowed relative difference.
-        source: Where it was published.
-    """
-
-    workload: str
-    quantity: str
-    published: float
-    ours: float
-    tolerance_fraction: float
-    source: str
-
-    @property
-    def difference_fraction(self) -> float:
-        """(ours - published) / published."""
-        return self.ours / self.published - 1.0
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the difference is within the tolerance."""
-        return abs(self.difference_fraction) <= self.tolerance_fraction
-
-    def to_dict(self) -> Document:
-        """Plain values."""
-        return asdict(self) | {
-            "difference_fraction": self.difference_fraction,
-            "agrees": self.agrees,
-        }
-
-
-def forward_pass(workload: Workload, shape: PassShape) -> Lowered:
-    """One forward pass in fp32, as model sizes are counted."""
-    return workload.lower(shape, PRECISIONS["fp32"], Phase.FORWARD)
 
 
 def sequence_cache(workload: Workload, shape: PassShape) -> SequenceCache:
@@ -73,22 +29,6 @@ def sequence_cache(workload: Workload, shape: PassShape) -> SequenceCache:
     if not workload.autoregressive:
         return SequenceCache()
     return workload.lower(shape, PRECISIONS["bf16"], Phase.PREFILL).cache
-
-
-def check_figures(workload: Workload) -> list[FigureCheck]:
-    """Compare every published figure of a workload with its lowered graph.
-
-    Raises:
-        InputError: If the workload cannot be lowered.
-    """
-    return [_check(workload, figure) for figure in workload.published]
-
-
-def _check(workload: Workload, figure: Published) -> FigureCheck:
-    lowered = forward_pass(workload, figure.shape)
-    ours = lowered.parameter_count if figure.quantity == "parameters" else lowered.graph.model_flop
-    name, quantity, value = workload.name, figure.quantity, figure.value
-    return FigureCheck(name, quantity, value, float(ours), figure.tolerance_fraction, figure.source)
 
 
 def workload_row(workload: Workload) -> Document:
@@ -125,10 +65,11 @@ def layer_groups(graph: OperatorGraph) -> list[Document]:
     Args:
         graph: The operators.
     """
-    groups: dict[tuple[str, str], list[int]] = {}
-    for row, (path, kind) in enumerate(zip(graph.path, graph.kind.tolist(), strict=True)):
-        key = (".".join(path.split(".")[:_PATH_DEPTH]), OperatorKind(kind).label)
-        groups.setdefault(key, []).append(row)
+    keys = [
+        (".".join(path.split(".")[:_PATH_DEPTH]), OperatorKind(kind).label)
+        for path, kind in zip(graph.path, graph.kind.tolist(), strict=True)
+    ]
+    groups = grouped(range(len(keys)), keys.__getitem__)
     return [_group(graph, path, kind, np.asarray(rows)) for (path, kind), rows in groups.items()]
 
 

@@ -20,6 +20,7 @@ import pytest
 
 import accelsim
 from accelsim.errors import InputError, OutputError, ProfileError
+from accelsim.exploration.saved import read_result
 from accelsim.exploration.sweeps import content, executors, run
 from accelsim.exploration.sweeps.batch import compute
 from accelsim.exploration.sweeps.content import content_hashes
@@ -28,7 +29,6 @@ from accelsim.exploration.sweeps.points import point_groups
 from accelsim.exploration.sweeps.results import points
 from accelsim.exploration.sweeps.run import sweep
 from accelsim.exploration.sweeps.spec import load_sweep
-from accelsim.report.saved import read_result
 
 pytest.importorskip("pyarrow")
 

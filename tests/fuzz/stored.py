@@ -21,10 +21,10 @@ import yaml
 import accelsim
 from accelsim.capacity.breakeven import DeploymentOption, breakeven
 from accelsim.errors import AccelsimError
+from accelsim.exploration.saved import read_result
 from accelsim.files.formats import plain_values
 from accelsim.report.page import page_html
 from accelsim.report.result_page import result_page
-from accelsim.report.saved import read_result
 from accelsim.serving.loads.arrivals import Arrivals
 
 from .calls import SCENARIO, SPEC, command, document_of

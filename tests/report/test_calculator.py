@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsim.report.calculator import LoadOption, calculator_section, cheapest_range, load_cost
+from accelsim.economics.load_cost import LoadOption, cheapest_range, load_cost
+from accelsim.report.calculator import calculator_section
 from accelsim.report.page import Page, page_html
 
 OPTIONS = (

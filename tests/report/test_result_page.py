@@ -12,6 +12,7 @@ import accelsim
 from accelsim.capacity.breakeven import DeploymentOption, breakeven
 from accelsim.errors import InputError
 from accelsim.estimation.batches import estimate_batches
+from accelsim.exploration.saved import read_result
 from accelsim.exploration.sweeps.store import SweepStore
 from accelsim.files.formats import plain_values
 from accelsim.quantity import words, written
@@ -19,7 +20,6 @@ from accelsim.report.claims import scenario_command
 from accelsim.report.comparison_page import comparison_page, pareto_front
 from accelsim.report.page import page_html
 from accelsim.report.result_page import result_page
-from accelsim.report.saved import read_result
 
 HOSTILE = "</script><script>alert(1)</script>=1+1[red]\x1b[31m"
 
@@ -79,7 +79,7 @@ def test_empty_results_say_so(document):
 
 def test_the_best_of_a_large_sweep_are_those_of_all_points(tmp_path, monkeypatch):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr("accelsim.report.saved._MOST_POINTS", 10)
+    monkeypatch.setattr("accelsim.exploration.saved._MOST_POINTS", 10)
     rng = np.random.default_rng(1)
     names = ("latency_s", "energy_per_sample_j", "cost_usd_per_1000", "throughput_per_s")
     numbers = {name: rng.integers(1, 40, 120).astype(float) for name in names}

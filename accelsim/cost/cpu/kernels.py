@@ -45,13 +45,6 @@ RESAMPLING = frozenset(
     )
     for way in _WAYS
 )
-#: Padding with what lies at the edge.
-MIRROR_PADDING = frozenset(
-    f"{name}_pad{rank}d{way}"
-    for name in ("reflection", "replication")
-    for rank in (1, 2, 3)
-    for way in _WAYS
-)
 #: Operators whose operands' strides cost nothing more.
 _ELEMENT_BY_ELEMENT = RESAMPLING | {"_prelu_kernel_backward"}
 _COPIES = frozenset({"clone", "copy", "_to_copy", "expand", "contiguous", "cat", "stack"})

@@ -26,7 +26,6 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 #: A field of a docstring's ``Attributes`` and its words, which may go on on further lines.
 _ATTRIBUTE = re.compile(r"^ +(\w+): (.*(?:\n {12,}\S.*)*)", re.MULTILINE)
 _RANGES = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-_OWN_UNIT = "Here in the unit that this name ends in."
 #: Files whose fields may have spec-sheet units.
 _WITH_UNITS = frozenset(("device", "scenario"))
 

@@ -12,9 +12,9 @@ from accelsim.errors import InputError, ProfileError
 from accelsim.estimation.pareto import known_front
 from accelsim.exploration.sweeps.results import frames, stored
 from accelsim.files.datafile import MAX_DEPTH
+from accelsim.files.formats import records
 from accelsim.files.plainfile import parse_values, read_plain
 from accelsim.plain import Document
-from accelsim.report.parts import records
 from accelsim.workloads.graph import IntArray
 
 if TYPE_CHECKING:
