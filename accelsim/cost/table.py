@@ -210,6 +210,10 @@ class Rows:
         """A graph column (``flop``, ``read_bytes``, ``dtype`` ...) of these rows, shape (k,)."""
         return getattr(self.graph, name)[self.index]
 
+    def without_batch(self, figures: Callable[[Rows], FloatArray]) -> FloatArray:
+        """Figures of rows that do not depend on their batch, shape (..., k)."""
+        return figures(self)
+
     @property
     def bytes(self) -> FloatArray:
         """Bytes each row reads and writes once, shape (k,)."""

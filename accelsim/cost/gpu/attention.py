@@ -19,7 +19,7 @@ from accelsim.cost.gpu.gemm import KernelWork, contraction_costs
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.table import RowCosts, Rows
-from accelsim.workloads.graph import BoolArray, FloatArray
+from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
 #: Queries and keys one thread block works on (FlashAttention-2 tiles), and keys of one slice of
@@ -51,21 +51,17 @@ def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     """
     backward = rows.kind == OperatorKind.ATTENTION_BACKWARD
     products = _BACKWARD_PRODUCTS if backward else 1.0
-    flop_per_pair = 2.0 * (rows["head_dim"] + rows["value_dim"]) * products
-    pairs = visible_pairs(rows["q_len"], rows["kv_len"], rows["causal"], rows["window"])
-    flop = rows["batch"] * rows["heads"] * pairs * flop_per_pair
-    executed = _executed_pairs(rows, pairs, machine)
-    padded = 2.0 * products * (_padded(rows["head_dim"]) + _padded(rows["value_dim"]))
-    arithmetic_s = executed * padded / _rate(rows, machine, parameters, backward=backward)
+    flop, blocks, work, padded, sliced = rows.without_batch(_of_a_sequence)
+    executed = np.ceil(rows["batch"] * blocks / machine.sm_count) * machine.sm_count * work
+    rate = _rate(rows, machine, parameters, backward=backward)
+    arithmetic_s = executed * padded * products / rate
     # Split-KV decoding sums its slices, and the backward pass its partial gradients, in a second
     # short kernel.
-    sliced = _is_short(rows) & (rows["kv_len"] > _KEY_SLICE)
-    second = parameters.memory.kernel_latency_s * np.where(
-        np.logical_or(sliced, backward), 1.0, 0.0
-    )
+    second = parameters.memory.kernel_latency_s * np.maximum(sliced, float(backward))
     compute_s = _joined(arithmetic_s, executed * products, machine, parameters)
-    work = KernelWork(compute_s, flop, rows.bytes, extra_latency_s=second)
-    return contraction_costs(rows, work, machine, parameters, parameters.spread.attention)
+    flop = rows["batch"] * flop * products
+    kernel = KernelWork(compute_s, flop, rows.bytes, extra_latency_s=second)
+    return contraction_costs(rows, kernel, machine, parameters, parameters.spread.attention)
 
 
 def _rate(
@@ -95,10 +91,6 @@ def _joined(
     return arithmetic_s + scores * _EXPOSED_FLOP / machine.vector_flop_per_s
 
 
-def _is_short(rows: Rows) -> BoolArray:
-    return rows["q_len"] <= _INSTRUCTION_ROWS
-
-
 def _block_pairs(rows: Rows, seen: FloatArray) -> FloatArray:
     """Pairs a mask leaves, counting whole blocks along its edges: a causal mask has one, a window a
     second.
@@ -114,8 +106,10 @@ def _block_pairs(rows: Rows, seen: FloatArray) -> FloatArray:
     return np.where(rows["window"] > 0, np.minimum(seen + 2 * rounding, every), every)
 
 
-def _executed_pairs(rows: Rows, pairs: FloatArray, machine: GpuMachine) -> FloatArray:
-    """Pairs the busiest SM works through, times the SM count: whole blocks, in whole waves.
+def _of_a_sequence(rows: Rows) -> FloatArray:
+    """What one sequence of each row brings to a forward pass, shape (5, r): FLOP; blocks, which
+    run in whole waves over the SMs; pairs of a block; FLOP of a pair in padded heads; whether it is
+    decoded in slices of its keys.
 
     A block is 64 queries of one head against the keys they see on average. With few queries, the
     query heads that share keys fill one instruction together, and slices of 256 keys are blocks of
@@ -123,12 +117,15 @@ def _executed_pairs(rows: Rows, pairs: FloatArray, machine: GpuMachine) -> Float
 
     Blocks of FlashAttention (Dao et al., 2022 and 2023).
     """
-    keys_seen = _block_pairs(rows, pairs) / np.maximum(rows["q_len"], 1.0)
-    shared = np.maximum(rows["heads"] / np.maximum(rows["kv_heads"], 1.0), 1.0)
-    slices = np.ceil(keys_seen / _KEY_SLICE)
-    per_head = np.ceil(rows["q_len"] / _QUERY_BLOCK)
-    padded_queries = np.maximum(_INSTRUCTION_ROWS / shared, rows["q_len"])
-    short = _is_short(rows)
-    blocks = rows["batch"] * rows["heads"] * np.where(short, slices, per_head)
+    q_len, heads = rows["q_len"], rows["heads"]
+    pairs = visible_pairs(q_len, rows["kv_len"], rows["causal"], rows["window"])
+    flop = heads * pairs * 2.0 * (rows["head_dim"] + rows["value_dim"])
+    keys_seen = _block_pairs(rows, pairs) / np.maximum(q_len, 1.0)
+    shared = np.maximum(heads / np.maximum(rows["kv_heads"], 1.0), 1.0)
+    short = q_len <= _INSTRUCTION_ROWS
+    blocks = heads * np.where(short, np.ceil(keys_seen / _KEY_SLICE), np.ceil(q_len / _QUERY_BLOCK))
+    padded_queries = np.maximum(_INSTRUCTION_ROWS / shared, q_len)
     work = np.where(short, padded_queries * _KEY_SLICE, _QUERY_BLOCK * keys_seen)
-    return np.ceil(blocks / machine.sm_count) * machine.sm_count * work
+    padded = 2.0 * (_padded(rows["head_dim"]) + _padded(rows["value_dim"]))
+    sliced = short & (rows["kv_len"] > _KEY_SLICE)
+    return np.stack([flop, blocks, work, padded, sliced])
