@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from copy import copy
 from functools import partial
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from accelsim.errors import ProfileError
 from accelsim.files.datafile import parse_json, read_text, read_yaml
+from accelsim.files.plainfile import check_density, parse_values
 from accelsim.learning.benchmark_report import read_report
 from accelsim.learning.llama_bench import read_llama_bench
 from accelsim.learning.readings import Entry, Reading, Told
@@ -57,16 +57,14 @@ def _objects(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
         yield "", partial(read_yaml, path, _MAX_BYTES)
         return
     text = read_text(path, _MAX_BYTES)
+    check_density(text, str(path))
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and all(line.lstrip().startswith("{") for line in lines):
         for number, line in enumerate(lines, 1):
             where = f", line {number}"
             yield where, partial(parse_json, line, f"{path}{where}")
         return
-    try:
-        data = json.loads(text)
-    except ValueError:
-        data = parse_json(text, str(path))  # says where
+    data = parse_values(text.encode(), str(path))
     if not isinstance(data, list):
         yield "", partial(copy, data)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -133,8 +134,14 @@ def test_intervals_hold_what_they_promise():
 def test_thousands_of_runs_are_learned_from_at_once():
     generator = np.random.default_rng(5)
     systems = [f"model-{place % 50}" for place in range(10_000)]
-    found = learned(0.1 * generator.standard_normal(10_000), systems)
-    assert abs(told_of(found, effects("model-7")).shift) < 0.05
+    batches = [1.0 + place // 50 for place in range(10_000)]
+    start = time.process_time()
+    found = learned(0.1 * generator.standard_normal(10_000), systems, BY_SIZE, batches)
+    learned_s = time.process_time() - start
+    start = time.process_time()
+    assert abs(told_of(found, effects("model-7")).shift) < 0.1
+    assert learned_s < 2.0
+    assert time.process_time() - start < 0.05
 
 
 def test_runs_of_near_sizes_are_corrected_more():

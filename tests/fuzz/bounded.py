@@ -42,6 +42,10 @@ READERS: dict[str, tuple[tuple[str, ...], Callable[[str], list[str]]]] = {
     "sweep": ((".yaml", ".json"), lambda f: ["sweep", f, "--out", f + ".out"]),
     "results": ((".json",), lambda f: ["report", f, "--out", f + ".html"]),
     "benchmark": ((".json",), lambda f: ["learn", "steps", f, "--out", f + ".csv"]),
+    "runs": (
+        (".json", ".jsonl", ".yaml", ".csv"),
+        lambda f: ["learn", f, "-d", "t4", "--engine", "vllm"],
+    ),
     "run": ((".jsonl",), lambda f: ["calibrate", "--from", f, "--out", f + ".out"]),
     "steps": (
         (".csv",),
