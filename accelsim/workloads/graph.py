@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -290,16 +290,21 @@ def concatenate(graphs: Sequence[OperatorGraph], *, waits: bool = True) -> Opera
         return graphs[0]
     columns = {name: np.concatenate([getattr(g, name) for g in graphs]) for name in _ARRAY_COLUMNS}
     offset, dependency = _joined_dependencies(graphs, waits=waits)
-    epilogues = [np.zeros(len(g)) if g.epilogue_flop is None else g.epilogue_flop for g in graphs]
+    epilogues = [g.epilogue_flop for g in graphs]
     return OperatorGraph(
         **columns,
-        name=tuple(n for g in graphs for n in g.name),
-        path=tuple(p for g in graphs for p in g.path),
+        name=tuple(chain.from_iterable([g.name for g in graphs])),
+        path=tuple(chain.from_iterable([g.path for g in graphs])),
         dependency_offset=offset,
         dependency=dependency,
         epilogue_flop=None
-        if all(g.epilogue_flop is None for g in graphs)
-        else np.concatenate(epilogues),
+        if all(own is None for own in epilogues)
+        else np.concatenate(
+            [
+                np.zeros(len(g)) if own is None else own
+                for g, own in zip(graphs, epilogues, strict=True)
+            ]
+        ),
     )
 
 
