@@ -17,7 +17,7 @@ from accelsim.training.candidates import CandidatePlans
 from accelsim.training.layers import FIELDS, BlockCosts, of_layers
 from accelsim.training.plan import layers_of_chunks
 from accelsim.training.setup import TrainingSetup
-from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
+from accelsim.workloads.graph import FloatArray, IntArray
 
 
 @frozen(eq=False)
@@ -145,7 +145,7 @@ def stage_table(
     saved, working = costs["saved_bytes"], costs["working_bytes"]
     selective, count = costs["selective_saved_bytes"], costs.layer_count
     inputs = saved - of_layers(saved - _entering(costs["output_bytes"]), count)
-    peaks = {  # the most of any block, and what each keeps that is freed before earlier ones run
+    peaks = {  # what a block holds at most, and what it keeps that is freed before earlier ones run
         "working_bytes": (working, saved),
         "again_bytes": (of_layers(saved + working, count), inputs),
         "selective_again_bytes": (saved - selective + working, selective),
@@ -162,13 +162,16 @@ def stage_table(
     for chunks in np.unique(chunk_counts).tolist():
         rows = np.flatnonzero(chunk_counts == chunks)
         stage = chunk_of_blocks(costs, stage_count, chunks, layers) % stage_count
-        is_of = stage[:, None] == np.arange(stage_count)
-        one_of, picked = is_of.astype(np.float64), units[rows]
+        one_of = (stage[:, None] == np.arange(stage_count)).astype(np.float64)
+        picked, order = units[rows], np.argsort(stage, kind="stable")
+        starts = np.searchsorted(stage[order], np.arange(stage_count))
         fields[:, rows] = costs.values[:, picked] @ one_of
         for name, column in largest.items():
-            sums[name][rows] = np.where(is_of, column[picked][:, :, None], 0.0).max(axis=1)
+            sums[name][rows] = np.maximum.reduceat(column[picked][:, order], starts, axis=1)
         for name, (column, kept) in peaks.items():
-            sums[name][rows] = _peak(column[picked], kept[picked] * (chunks == 1), is_of)
+            later = _later(kept[picked], stage) if chunks == 1 else 0.0
+            held = (column[picked] - later)[:, order]
+            sums[name][rows] = np.maximum.reduceat(held, starts, axis=1)
         sums["block_counts"][rows] = one_of.sum(axis=0)
         sums["input_bytes"][rows] = inputs[picked] @ one_of
         inner = max(costs.block_count - 1, 1)
@@ -191,19 +194,18 @@ def _entering(output: FloatArray) -> FloatArray:
     return entering
 
 
-def _peak(column: FloatArray, kept: FloatArray, is_of: BoolArray) -> FloatArray:
-    """The most that a block's backward pass holds beyond what its stage keeps, shape (rows,
-    stages): by then what the stage's later blocks kept is freed.
+def _later(kept: FloatArray, stage: IntArray) -> FloatArray:
+    """What the later blocks of each block's stage keep, which is freed before its backward pass
+    runs, shape (rows, blocks).
 
     Args:
-        column: The same of each block beyond what the block keeps, shape (rows, blocks).
         kept: What each block keeps, shape (rows, blocks).
-        is_of: Whether a block is of a stage, shape (blocks, stages).
+        stage: Stage of each block, ascending, shape (blocks,).
     """
-    of_stage = kept[:, :, None] * is_of
-    later = of_stage[:, ::-1].cumsum(axis=1)[:, ::-1] - of_stage
-    peak: FloatArray = (is_of * (column[:, :, None] - later)).max(axis=1)
-    return peak
+    before = kept.cumsum(axis=1)
+    last = np.searchsorted(stage, stage, side="right") - 1
+    later: FloatArray = before[:, last] - before
+    return later
 
 
 def _with_next(column: FloatArray) -> FloatArray:
