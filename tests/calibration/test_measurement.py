@@ -4,10 +4,12 @@ cannot run.
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import types
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from accelsim.calibration.measurement.operators import BUILDERS, OperandPool, bu
 from accelsim.calibration.measurement.session import Session  # noqa: E402
 from accelsim.calibration.measurement.suite import operator_suite  # noqa: E402
 from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timing  # noqa: E402
+from accelsim.calibration.noise import refuse_noise  # noqa: E402
 from accelsim.calibration.run_file import Measurement, RunFile, read_run  # noqa: E402
 from accelsim.errors import InvalidValueError, MissingDependencyError, OutputError  # noqa: E402
 
@@ -205,16 +208,21 @@ def test_data_are_random_never_zeros(pool):
 
 
 class FixedTimer:
+    """Reads the same times again and again."""
+
+    def __init__(self, *times_s):
+        self.times_s = itertools.cycle(times_s or (1e-3,))
+
     def measure(self, calls, _budget_s):
         calls[0]()
-        return Timing(1e-3, 1e-3, 0.0, 3, 0.0, True)
+        time_s = next(self.times_s)
+        return Timing(time_s, time_s, 0.0, 3, 0.0, True)
 
 
-def session(tmp_path, **options):
+def session(tmp_path, *times_s, **options):
     file = RunFile(tmp_path / "run.jsonl", {"device": "cpu"}, {"device": "cpu"}, resume=True)
-    return Session(
-        "cpu", file, timer=lambda _threads: FixedTimer(), **{"rounds": 1, **options}
-    ), file
+    timer = FixedTimer(*times_s)
+    return Session("cpu", file, timer=lambda _threads: timer, **{"rounds": 1, **options}), file
 
 
 CASES = [Case("elementwise", "relu", {"elements": n}) for n in (10, 20, 30)]
@@ -228,6 +236,28 @@ def test_session_writes_every_row_and_its_noise(tmp_path):
     run = read_run(tmp_path / "run.jsonl")
     assert [m.case.shape["elements"] for m in run.rows] == [10, 20, 30]
     assert [p.done for p in seen] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("times_s", "is_refused"), [((1e-3, 1.05e-3), False), ((1e-3, 1.6e-3, 1.6e-3), True)]
+)
+def test_a_run_on_a_disturbed_clock_is_refused(tmp_path, times_s, is_refused):
+    running, file = session(tmp_path, *times_s)
+    running.measure([Case("elementwise", "relu", {"elements": n}) for n in range(1, 200)], 60.0)
+    file.close()
+    refused = pytest.raises(InvalidValueError, match=r"machine noise.*--despite-noise")
+    with refused if is_refused else nullcontext():
+        refuse_noise(read_run(tmp_path / "run.jsonl"))
+
+
+def test_times_of_a_clock_that_steps_back_are_left_out(tmp_path):
+    running, file = session(tmp_path, -1e-3, 1e-3)
+    running.measure(CASES, 30.0)
+    file.close()
+    run = read_run(tmp_path / "run.jsonl")
+    assert {row.time_s for row in run.rows} == {None, 1e-3}
+    assert "clock did not move forward" in str([row.skipped for row in run.rows])
+    refuse_noise(run)
 
 
 def test_resuming_measures_only_what_is_left(tmp_path):

@@ -198,7 +198,9 @@ class Session:
             return [_skipped(case, number, f"{type(error).__name__}: {str(error)[:160]}")]
         if not timings[0].time_s > 0:  # nothing ran that the clock could see
             return [_skipped(ran, number, "the clock did not move forward")]
-        shared: dict[str, Any] = {"reference_s": self._reference[-1]}
+        shared: dict[str, Any] = {}
+        if self._reference:
+            shared["reference_s"] = self._reference[-1]
         if ran is not case:
             shared["shrunk_from"] = dict(case.shape)
         rows = []
@@ -289,7 +291,9 @@ class Session:
 
     def _time_reference(self) -> None:
         case = REFERENCE if self.device == "cpu" else _GPU_REFERENCE
-        self._reference.append(self._timed(case, 0.02)[0].time_s)
+        time_s = self._timed(case, 0.02)[0].time_s
+        if time_s > 0:  # not where the clock stepped back
+            self._reference.append(time_s)
 
     def _note_noise(self) -> None:
         """The reference operator's times and spread; absent where there is only one."""
