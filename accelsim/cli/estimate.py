@@ -63,7 +63,8 @@ def estimate(
     if options.max_batch or options.batches is not None:
         _check_alone(options.batches, max_batch=options.max_batch, batch=run.shape.batch)
     if options.batches is not None:
-        _check_curve(operators)
+        if operators != "10":
+            raise InvalidValueError("--operators", operators, "no value beside --batches")
         _emit_curve(output, model, profile, options.batches, run, price)
         return
     asked = run
@@ -97,12 +98,6 @@ def _check_alone(batches: str | None, *, max_batch: bool, batch: int | None) -> 
     given = [name for name, value in named.items() if value is not None]
     if len(given) > 1:
         raise InvalidValueError(given[0], named[given[0]], f"no value beside {given[1]}")
-
-
-def _check_curve(operators: str) -> None:
-    """Refuse what several batches do not show."""
-    if operators != "10":
-        raise InvalidValueError("--operators", operators, "no value beside --batches")
 
 
 def _emit_curve(
@@ -180,25 +175,17 @@ def _page(
 ) -> Page:
     from accelsim.estimation.batches import batch_curve, batch_knee
     from accelsim.estimation.simulate import simulate
-    from accelsim.report import run_sections
-    from accelsim.report.comparison_page import break_even_section
+    from accelsim.report.estimate_page import cost_sections
     from accelsim.report.run_page import run_page
+    from accelsim.report.run_sections import knee_section
 
     if not result.fits:
         return run_page(result, profile, None, command_text())
     simulation = simulate(model, profile, options)
     curve = batch_curve(model, profile, options, price)
     knee = batch_knee(curve)
-    row = {**result.to_dict(), "reason": None, "name": result.device}
     further = (
-        run_sections.knee_section(
-            [one.figures() for one in curve], None if knee is None else knee.batch
-        ),
-        break_even_section([row], [profile], "cost"),
-        run_sections.offers_section(
-            [(result.device, result.throughput_per_s, result.energy_per_sample_j)]
-        ),
-        run_sections.accuracy_section([result.device]),
+        knee_section([one.figures() for one in curve], None if knee is None else knee.batch),
+        *cost_sections(result.to_dict(), [profile]),
     )
-    known = [section for section in further if section is not None]
-    return run_page(result, profile, simulation, command_text(), known)
+    return run_page(result, profile, simulation, command_text(), further)

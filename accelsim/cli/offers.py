@@ -172,8 +172,7 @@ def update_offers(
     write_text(path, offers_csv(kept), force=True)
     output.wrote(path, "; delete it to go back to the prices that ship")
     note = f"{_counted(cleaned)}; {len(cleaned.offers) - len(kept)} of no device left out"
-    rows = [asdict(finding) for finding in (*cleaned.refusals, *cleaned.corrections)]
-    output.emit(rows, lambda: _findings_table(cleaned), columns=_FINDING, note=note)
+    output.emit(_findings(cleaned), lambda: _findings_table(cleaned), columns=_FINDING, note=note)
 
 
 def _cleaned(output: ResultWriter, source: str, as_of: str, refused: Path | None) -> Ingested:
@@ -188,8 +187,7 @@ def _cleaned(output: ResultWriter, source: str, as_of: str, refused: Path | None
 
     cleaned = read_feed(source, as_of)
     if refused is not None:
-        rows = [asdict(finding) for finding in (*cleaned.refusals, *cleaned.corrections)]
-        write_text(refused, csv_text(rows, _FINDING), force=output.force)
+        write_text(refused, csv_text(_findings(cleaned), _FINDING), force=output.force)
         output.wrote(refused)
     if not cleaned.offers:
         first = cleaned.refusals[0]
@@ -200,16 +198,21 @@ def _cleaned(output: ResultWriter, source: str, as_of: str, refused: Path | None
     return cleaned
 
 
-def _counted(found: Ingested) -> str:
-    counts = f"{len(found.offers)} offers, {len(found.refusals)} rows refused"
-    return f"{counts}, {len(found.corrections)} figures corrected"
+def _counted(cleaned: Ingested) -> str:
+    counts = f"{len(cleaned.offers)} offers, {len(cleaned.refusals)} rows refused"
+    return f"{counts}, {len(cleaned.corrections)} figures corrected"
 
 
-def _findings_table(found: Ingested) -> Listing:
+def _findings(cleaned: Ingested) -> list[Document]:
+    """What was refused and corrected."""
+    return [asdict(finding) for finding in (*cleaned.refusals, *cleaned.corrections)]
+
+
+def _findings_table(cleaned: Ingested) -> Listing:
     """What was refused and corrected, up to a number of rows."""
     from accelsim.report.listing import Listing
 
-    rows = [asdict(finding) for finding in (*found.refusals, *found.corrections)]
+    rows = _findings(cleaned)
     shown = rows[:_MOST_SHOWN]
     if more := len(rows) - len(shown):
         blank = dict.fromkeys(_FINDING, "")

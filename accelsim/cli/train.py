@@ -23,7 +23,6 @@ from accelsim.training.length import RunLength
 from accelsim.training.setup import TrainingPlace
 
 if TYPE_CHECKING:
-    from accelsim.report.page import Page
     from accelsim.simulation.timeline import Timeline
     from accelsim.training.estimate import TrainingEstimate
 
@@ -154,7 +153,7 @@ def _emit(
 ) -> None:
     """Write the answer, and whether its limits are kept."""
     from accelsim.report.training import training_view
-    from accelsim.report.training_page import kept_limits
+    from accelsim.report.training_page import kept_limits, training_page
 
     row = {
         name: json.dumps(value) if name in result.nested else value
@@ -167,18 +166,8 @@ def _emit(
         document,
         view,
         rows=[row],
-        page=lambda: _page(document, result, limits),
+        page=lambda: training_page(document, command_text(), result.iteration, **limits),
     )
-
-
-def _page(
-    document: Document,
-    result: TrainingEstimate,
-    limits: Mapping[str, float | None],
-) -> Page:
-    from accelsim.report.training_page import training_page
-
-    return training_page(document, command_text(), result.iteration, **limits)
 
 
 def _words(plan: str | None, **options: object) -> str:

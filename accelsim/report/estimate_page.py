@@ -4,15 +4,19 @@ timeline are in the page of the command itself, which runs them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from accelsim.plain import Document, Values
 from accelsim.quantity import say
 from accelsim.report.comparison_page import break_even_section
-from accelsim.report.page import Page
+from accelsim.report.page import Page, Section
 from accelsim.report.parts import metrics_section, provenance_sections, shares_section
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import accuracy_section, knee_section, offers_section
+
+if TYPE_CHECKING:
+    from accelsim.hardware.profile import DeviceProfile
 
 
 def estimate_page(document: Values, command: str) -> Page:
@@ -25,19 +29,30 @@ def estimate_page(document: Values, command: str) -> Page:
     d = document
     devices = known_devices([d["device"]])
     times = {one["name"]: one["time_s"] for one in d["operators"]}
-    names = [d["device"]] if devices else []
-    rate, energy = d["throughput_per_s"], d["energy_per_sample_j"]
     sections = [
         metrics_section(d["metrics"]),
         shares_section("operators", "Largest operators", times, "s"),
         shares_section("memory", "Memory by part", d["memory"], "bytes"),
-        break_even_section([_row(d)], devices, "cost"),
-        *(offers_section([(name, rate, energy)]) for name in names),
-        accuracy_section(names),
+        *cost_sections(d, devices),
         *provenance_sections([d], devices),
     ]
     title = f"{d['workload']} on {d['device']}"
     return Page.of(title, _decision(d), sections, command, d["warnings"])
+
+
+def cost_sections(d: Values, devices: Sequence[DeviceProfile]) -> list[Section | None]:
+    """Cost of a load, cost and carbon at every offer, and how far predictions of the device were
+    from measurements.
+
+    Args:
+        d: An estimate as plain values.
+        devices: Profile of its device; empty where the catalogue has none.
+    """
+    costs = [break_even_section([_row(d)], devices, "cost")]
+    if not devices:
+        return costs
+    rate = (d["device"], d["throughput_per_s"], d["energy_per_sample_j"])
+    return [*costs, offers_section([rate]), accuracy_section([d["device"]])]
 
 
 def _decision(d: Values) -> Iterator[str]:

@@ -32,7 +32,7 @@ def run_page(
     device: DeviceProfile,
     simulation: Simulation | None,
     command: str,
-    further: Sequence[Section] = (),
+    further: Sequence[Section | None] = (),
 ) -> Page:
     """The report of one estimate.
 
@@ -44,7 +44,9 @@ def run_page(
         further: What else is known of it, before where its numbers come from.
     """
     lines = estimate_lines(estimate, device)
-    sections = [Section("figures", "Figures", DataTable(("figure", "value"), lines))]
+    sections: list[Section | None] = [
+        Section("figures", "Figures", DataTable(("figure", "value"), lines))
+    ]
     if simulation is not None:
         frame = operator_frame(simulation)
         sections += [
