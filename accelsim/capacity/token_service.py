@@ -90,7 +90,7 @@ class TokenAnswer:
         if asked not in self.searches:
             search, usual = self.first, self.first
             if asked.rate_per_s != usual.rate_per_s:
-                search = self.layouts.at_rate(asked.rate_per_s).of(search.plan.options, search)
+                search = self.layouts.at_rate(asked.rate_per_s).of(search.plan.options)
                 # fleets for shares of a load are enough for all of it
                 shares = math.ceil(usual.rate_per_s / asked.rate_per_s - 1e-9)
                 search.too_few = max(search.too_few, -(-(usual.too_few + 1) // shares) - 1)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 MOST_REPLICAS = 4096
 #: Ranks of the layouts that are tried where none are said.
 RANKS = (1, 2, 4, 8)
-#: Largest load over the first whose requests a layout's step times reach.
-_OTHER_LOAD = 2.0
 #: Share of the requests that had come when a run of too few replicas was lost, from which on few
 #: more suffice.
 _NEARLY = 0.7
@@ -57,6 +55,18 @@ def drawn_requests(
     if isinstance(load, RequestColumns):
         return load.at_rate(rate_per_s)
     return replace(load, rate_per_s=rate_per_s).columns(streams)
+
+
+@lru_cache(maxsize=256)
+def _kept_plan(
+    workload: str,
+    device: str | DeviceProfile,
+    run: RunOptions,
+    options: ServingOptions,
+    longest: int,
+) -> ReplicaPlan:
+    """A replica and its step times."""
+    return replica_plan(workload, device, run, options, max_context=longest)
 
 
 @frozen(eq=False)
@@ -81,43 +91,38 @@ class Layouts:
     steps: StepTimes | None = None
     seed: int = 0
 
-    def of(self, options: ServingOptions, known: LayoutSearch | None = None) -> LayoutSearch:
+    def of(self, options: ServingOptions) -> LayoutSearch:
         """The search of one layout.
 
         Args:
             options: How the model is served.
-            known: The same layout under another rate, whose step times are taken where they reach.
 
         Raises:
             InputError: If it does not fit, or a name or choice is wrong.
         """
         load, rate, streams = self.load, self.rate_per_s, RandomStreams(self.seed)
         drawn = drawn_requests(load, rate or load.rate_per_s or 1.0, streams)
-        shape, longest, most = LoadShape.of(drawn), drawn.longest, math.inf
-        if rate is not None and isinstance(load, Arrivals):
-            most = _inside_in_time(rate, options.slo, shape)
-            if most < math.inf:
-                wide = load.steady(_OTHER_LOAD * most)  # so that other loads need no other plan
-                longest = max(longest, wide.columns(streams).longest)
-        plan = self._planned(options, longest, known)
+        shape, longest = LoadShape.of(drawn), drawn.longest
+        plan = self._planned(options, longest)
         full = full_batch(plan, shape)
         if isinstance(load, Arrivals):
             inside: float = full.sequences * options.replicas
             if rate is not None:
-                inside = min(full.inside(rate), most)
+                inside = min(full.inside(rate), _inside_in_time(rate, options.slo, shape))
             load = load.steady(inside)
-            if (needed := load.columns(streams).longest) > longest:
-                longest = needed
-                plan = self._planned(options, longest, known)
+            longest = max(longest, load.columns(streams).longest)
+            plan = self._planned(options, longest)
         return LayoutSearch(plan, load, self.seed, full, longest)
 
-    def _planned(
-        self, options: ServingOptions, longest: int, known: LayoutSearch | None
-    ) -> ReplicaPlan:
-        if known is not None and longest <= known.longest:
-            return known.plan
+    def _planned(self, options: ServingOptions, longest: int) -> ReplicaPlan:
+        """A replica whose step times reach the next power of two, so that other loads share it."""
+        reach = 1 << (longest - 1).bit_length()
+        if self.steps is not None or not isinstance(self.workload, str):
+            run = self.workload, self.device, self.run
+            return replica_plan(*run, options, max_context=reach, steps=self.steps)
+        usual = replace(options, slo=SloTargets(), replicas=1)
         run = self.workload, self.device, self.run
-        return replica_plan(*run, options, max_context=longest, steps=self.steps)
+        return replace(_kept_plan(*run, usual, reach), options=options)
 
     def at_rate(self, rate_per_s: float) -> Layouts:
         """The same under another rate."""
@@ -180,7 +185,7 @@ class LayoutSearch:
         arrivals: The load.
         seed: Of the random numbers.
         full: Its full batch.
-        longest: Longest sequence that its step times are known for.
+        longest: Longest sequence of the load.
         price: Price of one device, by the number of replicas.
         count: Simulations made.
         too_few: Most replicas that are known not to suffice.
