@@ -343,15 +343,14 @@ def _fit_one_thread(rows: MeasuredKernels, own: IntArray) -> dict[Key, KernelFit
     times, terms = _without_faults(rows.times_s, rows.terms, _FRESH, page_s)
     prior = np.where(_SHARED, fit_nonnegative(terms[own], times[own], ridge=1e-4), 0.0)
     prior[_FRESH] = page_s
-    most = _most(prior)
     bases = {
-        family: _fit_terms(terms[members], times[members], prior, 1e-3, family, most)
+        family: _fit_terms(terms[members], times[members], prior, 1e-3)
         for family, members in _by_family(rows, own)
     }
     fits = {}
     for key, places in _by_kernel(rows, own):
         family = str(rows.families[places[0]])
-        coefficients = _fit_terms(terms[places], times[places], bases[family], 3e-3, family, most)
+        coefficients = _fit_terms(terms[places], times[places], bases[family], 3e-3)
         fits[key] = KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(places))
     return fits
 
@@ -379,24 +378,21 @@ def _fit_threads(
     prices = np.where(alike, page_s, np.sqrt(page_s * single[_FRESH]))
     times, quantities = _without_faults(rows.times_s, quantities, fresh, prices)
     prior = _thread_prior(quantities[own], times[own])
-    most = _most(np.full(len(prior), single[_COLD] * (1.0 - 1.0 / threads)))
-    wide = (np.zeros(len(most)), most)
-    narrow = _thread_bounds(prior, threads, most)
+    far_s = single[_COLD] * (1.0 - 1.0 / threads)
+    most = np.where(np.isin(THREAD_TERMS, "bytes_beyond_l3"), far_s, np.inf)
     bases = {}
     for family, members in _by_family(rows, own):
         start = prior.copy()
         start[fresh] = prices[members[0]]
         bases[family] = fit_nonnegative(
-            quantities[members], times[members], start, ridge=1e-3, bounds=wide
+            quantities[members], times[members], start, ridge=1e-3, most=most
         )
     terms = _without_faults(times, rows.terms, _FRESH, 0.0)[1]
     fits = {}
     for key, places in _by_kernel(rows, own):
         family = str(rows.families[places[0]])
-        # convolutions run other libraries and several regions on several threads
-        bounds = wide if family.startswith("convolution") else narrow
         fits[key] = _fit_parallel(
-            terms[places], one_thread[places], times[places], bases[family], bounds
+            terms[places], one_thread[places], times[places], bases[family], most
         )
     return fits
 
@@ -419,38 +415,11 @@ def _thread_prior(quantities: FloatArray, times_s: FloatArray) -> FloatArray:
     return np.where(np.isin(THREAD_TERMS, _STARTS), pooled, _THREAD_PRIOR)
 
 
-def _thread_bounds(
-    prior: FloatArray, threads: int, most: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Least and largest coefficients: threads start alike whatever they run, and share work at best
-    evenly.
-
-    `most` bounds every kernel's, shape (len(THREAD_TERMS),).
-    """
-    terms = np.array(THREAD_TERMS)
-    low = np.select([terms == "serial_s", terms == "parallel_s"], [0.8, 0.9 / threads], 0.0)
-    starts = np.isin(terms, _STARTS)
-    high = np.select(
-        [starts, terms == "serial_s", terms == "parallel_s"], [3.0 * prior, 1.3, 1.2], most
-    )
-    return low, high
-
-
-def _most(far_s: FloatArray) -> FloatArray:
-    """Largest coefficients: traffic beyond the last-level cache as in `far_s`, by term of one or
-    several threads.
-    """
-    terms = TERMS if len(far_s) == len(TERMS) else THREAD_TERMS
-    return np.where(np.isin(terms, "bytes_beyond_l3"), far_s, np.inf)
-
-
 def _fit_terms(
     quantities: FloatArray,
     times_s: FloatArray,
     prior: FloatArray,
     ridge: float,
-    family: str,
-    most: FloatArray,
 ) -> FloatArray:
     """Coefficients of terms on one thread; where rows are few, the start of a call must be a good
     part of their times to be told from its family's: all of them large, they would say anything of
@@ -459,12 +428,7 @@ def _fit_terms(
     least = np.zeros(len(TERMS))
     if len(times_s) < _FEW_ROWS and prior[_START] > 0:
         least[_START] = _LEAST_START / prior[_START]
-    # few recurrent layers exceed the last-level cache: a step, which reads in order, pays no more
-    # than all kernels do
-    bounds = (np.zeros(len(TERMS)), most) if family == "recurrent" else None
-    return fit_nonnegative(
-        quantities, times_s, prior, ridge=ridge, least_scale=least, bounds=bounds
-    )
+    return fit_nonnegative(quantities, times_s, prior, ridge=ridge, least_scale=least)
 
 
 def _fit_parallel(
@@ -472,7 +436,7 @@ def _fit_parallel(
     one_thread: OneThread,
     times: FloatArray,
     base: FloatArray,
-    bounds: tuple[FloatArray, FloatArray],
+    most: FloatArray,
 ) -> KernelFit:
     """On several threads: the time from which work is split is the one that explains the kernel's
     rows best.
@@ -480,7 +444,7 @@ def _fit_parallel(
     fits: list[tuple[float, KernelFit]] = []
     for serial_s in _SERIAL_S if len(times) >= _FEWEST_ROWS else (SERIAL_S,):
         quantities = thread_terms(terms, one_thread, serial_s)
-        coefficients = fit_nonnegative(quantities, times, base, ridge=2e-2, bounds=bounds)
+        coefficients = fit_nonnegative(quantities, times, base, ridge=2e-2, most=most)
         error = float(
             np.abs(np.log(np.maximum(quantities @ coefficients, _LEAST_S) / times)).mean()
         )

@@ -21,7 +21,7 @@ def fit_nonnegative(
     ridge: float = 1e-3,
     passes: int = 4,
     least_scale: FloatArray | None = None,
-    bounds: tuple[FloatArray, FloatArray] | None = None,
+    most: FloatArray | None = None,
 ) -> FloatArray:
     """Coefficients of non-negative terms.
 
@@ -38,8 +38,7 @@ def fit_nonnegative(
             shown, shape (p,): its coefficient then stays with the prior. Without it a quantity that
             is next to nothing in all rows would explain their residuals with a coefficient that is
             absurd where there is more of it.
-        bounds: Least and largest coefficients, each of shape (p,), >= 0; any non-negative ones
-            where None.
+        most: Largest coefficients, shape (p,), >= 0; any where None.
 
     Returns:
         Coefficients >= 0, shape (p,); in the terms' own units.
@@ -52,7 +51,7 @@ def fit_nonnegative(
     scale[~shown] = 1.0
     scaled = relative / scale
     start = np.zeros(terms.shape[1]) if prior is None else prior * scale
-    limits = None if bounds is None else (bounds[0] * scale, bounds[1] * scale)
+    limits = None if most is None else most * scale
     penalty = np.sqrt(ridge * len(times_s)) * np.eye(terms.shape[1])
     weights = np.ones(len(times_s))
     solution = start
@@ -67,9 +66,7 @@ def fit_nonnegative(
     return coefficients
 
 
-def _bounded(
-    rows: FloatArray, wanted: FloatArray, limits: tuple[FloatArray, FloatArray] | None
-) -> FloatArray:
+def _bounded(rows: FloatArray, wanted: FloatArray, limits: FloatArray | None) -> FloatArray:
     """Least squares under bounds: what exceeds its largest value stays there, and the others are
     solved again.
 
@@ -80,15 +77,13 @@ def _bounded(
     if limits is None:
         solution: FloatArray = nnls(rows, wanted)[0]
         return solution
-    low, high = limits
-    solution = low.copy()
-    free = np.ones(len(low), dtype=bool)
+    solution = np.zeros(len(limits))
+    free = np.ones(len(limits), dtype=bool)
     while free.any():
-        solved = low[free] + nnls(rows[:, free], wanted - rows @ np.where(free, low, solution))[0]
-        solution[free] = solved
-        over = free & (solution > high)
+        solution[free] = nnls(rows[:, free], wanted - rows @ np.where(free, 0.0, solution))[0]
+        over = free & (solution > limits)
         if not over.any():
             break
-        solution[over] = np.maximum(high, low)[over]
+        solution[over] = limits[over]
         free &= ~over
     return solution

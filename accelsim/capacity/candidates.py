@@ -20,8 +20,6 @@ from accelsim.hardware.profile import CpuProfile, DeviceProfile
 #: Provider of hardware of one's own.
 OWNED = "owned"
 _CLASSES = ("cpu", "gpu", "fpga", "asic", "tpu")
-#: Requests of one draw; 10 lie beyond the 99th percentile.
-_DRAWN_REQUESTS = 1000
 
 
 @frozen

@@ -181,15 +181,6 @@ class WayMaker:
         else:
             known[key] = found
 
-    @property
-    def is_metered(self) -> bool:
-        """Whether the energy of everything is known as far as it was searched."""
-        answers = (one for found in self.answers.values() for one in found)
-        runs = (place.known for place in self.searched.values())
-        return all(one.idle_w is not None for one in answers) and not any(
-            isinstance(run, JobRun) and not run.is_bound and run.energy_j is None for run in runs
-        )
-
     def need_energy(self) -> None:
         """Leave out answers of unknown energy, where it decides."""
         for (place, device), found in list(self.answers.items()):

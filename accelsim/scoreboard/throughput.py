@@ -23,12 +23,12 @@ from accelsim.estimation.likeness import Setting, setting_of
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 from accelsim.scoreboard.columns import correlated_log_sigma, graph_of_columns, roofline_s
-from accelsim.workloads.bottleneck import fuse_bottlenecks, skip_unread_pixels
 from accelsim.workloads.concatenation import elide_copies
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind
+from accelsim.workloads.unread_pixels import skip_unread_pixels
 
 #: Scores leave an engine at 16 bits: a sigmoid at 8 would tie most of them.
 _SCORE_BYTES = 2.0
@@ -185,9 +185,7 @@ def _on_device(graph: OperatorGraph, device: DeviceProfile) -> OperatorGraph:
     """The engine's graph on a device: what stays on the chip of a GPU taken off its traffic."""
     if not isinstance(device, GpuProfile):
         return graph
-    shared = device.shared_memory_bytes_per_sm
-    fused = graph if shared is None else fuse_bottlenecks(graph, float(shared.value))
-    return cached_traffic(fused, device)
+    return cached_traffic(graph, device)
 
 
 def _busy_s(

@@ -24,25 +24,10 @@ class Trait(IntFlag):
 
     NONE = 0
     IN_PLACE = 1  # overwrites what it reads
-    ACROSS = 2  # goes across the last axis
-    OUTER = 4  # leaves the innermost axis
-    STRIDED = 8  # operands do not lie in the order they are walked in
-    CHANNELS_LAST = 16  # channels lie together
-    FLAT = 32  # a sequence, not an image
-    PLACES = 64  # gives places, not values
-    ROWS = 128  # indices name whole rows
-    OWN_STATISTICS = 256  # a norm of its own images' statistics
-    KEEPS_GATES = 512  # a recurrent layer whose backward pass follows
+    OWN_STATISTICS = 2  # a norm of its own images' statistics
 
 
 _SUFFIXES = {
-    "across": Trait.ACROSS,
-    "outer": Trait.OUTER,
-    "strided": Trait.STRIDED,
-    "last": Trait.CHANNELS_LAST,
-    "1d": Trait.FLAT,
-    "place": Trait.PLACES,
-    "rows": Trait.ROWS,
     "in_place": Trait.IN_PLACE,
     OWN_STATISTICS: Trait.OWN_STATISTICS,
 }
@@ -95,8 +80,6 @@ def _read(text: str) -> Variant:
     traits = Trait.NONE
     for suffix in suffixes:
         traits |= _SUFFIXES.get(suffix, Trait.NONE)
-    if first.endswith("_train"):
-        traits |= Trait.KEEPS_GATES
     label = name
     for ending in (".layer0", ".strided"):
         label = label.removesuffix(ending)

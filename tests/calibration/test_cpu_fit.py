@@ -353,12 +353,12 @@ def test_bounded_coefficients_stay_inside():
     generator = np.random.default_rng(0)
     terms = np.exp(generator.uniform(-2, 2, (50, 2)))
     times = terms @ np.array([0.1, 5.0])
-    bounds = (np.array([0.5, 0.0]), np.array([2.0, 3.0]))
-    found = fit_nonnegative(terms, times, ridge=1e-6, bounds=bounds)
-    assert (found >= bounds[0] - 1e-9).all()
-    assert (found <= bounds[1] + 1e-9).all()
-    wide = (np.zeros(2), np.full(2, np.inf))
-    assert fit_nonnegative(terms, times, ridge=1e-9, bounds=wide) == pytest.approx(
+    most = np.array([2.0, 3.0])
+    found = fit_nonnegative(terms, times, ridge=1e-6, most=most)
+    assert (found >= 0).all()
+    assert (found <= most + 1e-9).all()
+    wide = np.full(2, np.inf)
+    assert fit_nonnegative(terms, times, ridge=1e-9, most=wide) == pytest.approx(
         [0.1, 5.0], rel=1e-3
     )
 

@@ -35,19 +35,6 @@ _REDUCTIONS = (
 )
 _SCANS = ("cumsum", "sort", "norm_outer")
 _KNOWN_REDUCTIONS = frozenset((*_REDUCTIONS, *_SCANS))
-_WAYS = ("", "_backward")
-#: Resampling, which takes its elements one by one however they lie.
-RESAMPLING = frozenset(
-    f"upsample_{name}{way}"
-    for name in (
-        *("nearest1d", "nearest2d", "nearest3d"),
-        *("linear1d", "bilinear2d", "trilinear3d", "bicubic2d"),
-    )
-    for way in _WAYS
-)
-#: Operators whose operands' strides cost nothing more.
-_ELEMENT_BY_ELEMENT = RESAMPLING | {"_prelu_kernel_backward"}
-_COPIES = frozenset({"clone", "copy", "_to_copy", "expand", "contiguous", "cat", "stack"})
 _BY_KIND = {
     _K.BATCHED_GEMM: "bmm",
     _K.ATTENTION_BACKWARD: "attention_backward",
@@ -115,9 +102,6 @@ def _kernel_table() -> _KernelTable:
 
 def _own_kernel(version: Variant) -> str:
     """The kernel that an operator names itself."""
-    is_strided = version.traits & Trait.STRIDED
-    if is_strided and version.operation not in _ELEMENT_BY_ELEMENT:
-        return "clone_strided" if version.operation in _COPIES else "add_strided"
     return _kernel_table().by_operator.get(version.label, version.label)
 
 

@@ -1,6 +1,4 @@
-"""How elementwise operators and copies walk their operands: against an innermost axis, and in how
-many stretches.
-"""
+"""In how many stretches elementwise operators and copies walk their operands."""
 
 from __future__ import annotations
 
@@ -10,18 +8,6 @@ from math import prod
 
 from accelsim.workloads.capture.torch.aten import Kernel, Operand
 from accelsim.workloads.operator import OperatorKind
-
-
-def is_strided(kernel: Kernel) -> bool:
-    """Whether an elementwise operator or a copy walks one of its operands against that operand's
-    innermost axis.
-    """
-    if kernel.kind not in {OperatorKind.ELEMENTWISE, OperatorKind.COPY} or not kernel.writes:
-        return False
-    shape = kernel.writes[0].shape
-    sides = [x for x in (*kernel.reads, kernel.writes[0]) if x.shape == shape]
-    axes = {_innermost(x) for x in sides if 0 not in x.stride}
-    return len(axes - {None}) > 1
 
 
 def with_runs(kernel: Kernel) -> Kernel:
@@ -90,10 +76,3 @@ def _part_count(parts: tuple[Operand, ...], target: Operand) -> int | None:
         if len(rest) == 1 and sum(shape[axis] for shape in shapes) == length and shapes:
             return len(parts) * prod(target.shape[:axis])
     return None
-
-
-def _innermost(x: Operand) -> int | None:
-    """Axis along which a tensor is contiguous, of those longer than 1; None where it has none."""
-    return next(
-        (axis for axis, size in enumerate(x.shape) if size > 1 and x.stride[axis] == 1), None
-    )

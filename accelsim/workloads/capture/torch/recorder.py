@@ -52,7 +52,7 @@ from accelsim.workloads.capture.torch.dispatch_rules import (
     wide_grouped_product,
 )
 from accelsim.workloads.capture.torch.meta_module import KNOWN_ELEMENTS, tensors_in
-from accelsim.workloads.capture.torch.operand_layout import is_strided, with_runs
+from accelsim.workloads.capture.torch.operand_layout import with_runs
 from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 
 _OUTSIDE = -1
@@ -450,8 +450,6 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
             label = f"{name}.{kernel.suffix}" if kernel.suffix else name
             if self._is_in_place(kernel):
                 label += IN_PLACE
-            if is_strided(kernel):
-                label += ".strided"
             self.rows.append(Row(with_runs(kernel), label, self.path, self.phase, sources))
             added = kernel.waits if kernel.kind is OperatorKind.SCATTER else ()
             for x in (*kernel.writes, *added):
