@@ -63,8 +63,8 @@ def test_absurd_node_is_refused() -> None:
     [
         ("HBM2", 3.95),
         ("GDDR5", 14.0),
-        ("GDDR6", 7.5),
-        ("GDDR6X", 7.25),
+        ("GDDR6", 7.5 + 3.2),
+        ("GDDR6X", 7.25 + 3.2),
         ("HBM2e", 6.0),
         (None, 10.0),
     ],

@@ -48,6 +48,11 @@ _CACHE_BYTES_PER_SM_CLOCK = 8.0
 _SUMMED_FRACTION = 0.95
 #: Power limit from which on boards carry chips as large as are made (P100, V100, A100, H100).
 _LARGEST_CHIP_W = 300.0
+#: Power of GDDR chips and their interface at full clock without traffic, W per GB: estimate, least
+#: squares of what boards with clocks up draw beyond boards with stacked memory: an A40 33 W of 48
+#: GB and a Quadro RTX 6000 12 W of 24 GB (the least of any training run of Zeus, NSDI 2023), an
+#: L40S 15 W of 48 GB (arXiv:2605.23918), an RTX 3070 10 W of 8 GB and an RTX A4000 5 W of 16 GB.
+_GDDR_STATIC_W_PER_GB = 0.5
 #: Node of the energies in `GpuParameters`.
 _REFERENCE_NM = 12.0
 
@@ -268,11 +273,12 @@ def _matrix_energies_j(arithmetic_j: FloatArray, overhead: FloatArray) -> FloatA
 def static_power_w(profile: GpuProfile, parameters: GpuParameters) -> float:
     """Power of a board with clocks up and no work, W.
 
-    Estimate: regulators, memory and fans of a board draw 20 W whatever its limit, leakage and
-    clocks go with the limit: 33 to 37 W of an RTX A4000 and 40 to 44 W of an RTX 3070, which draw
-    38 W and 48 to 51 W (issues of text-generation-inference and of nvidia-smi's users, in
-    ``calibration/class/gpu.yaml``); a T4 draws 26 of 70 W so. A module or a chip with a limit
-    below that of the smallest boards has less of both: at most `largest_static_fraction`.
+    Estimate: regulators and fans of a board draw 20 W whatever its limit, leakage and clocks go
+    with the limit, GDDR with its size (`_GDDR_STATIC_W_PER_GB`): 41 W of an RTX A4000 and 44 W of
+    an RTX 3070, which draw 38 W and 48 to 51 W (issues of text-generation-inference and of
+    nvidia-smi's users, in ``calibration/class/gpu.yaml``); a T4 draws 26 of 70 W so. A
+    module or a chip with a limit below that of the smallest boards has less of all: at most
+    `largest_static_fraction`.
 
     Args:
         profile: The board; 0 W from its limit where that is unknown.
@@ -280,6 +286,8 @@ def static_power_w(profile: GpuProfile, parameters: GpuParameters) -> float:
     """
     power, limit = parameters.power, profile.power.limit_w
     fixed_w = power.active_static_w * profile.slice_fraction
+    if "gddr" in (profile.memory.technology or "").lower():
+        fixed_w += _GDDR_STATIC_W_PER_GB * profile.memory_bytes / 1e9
     if limit is None:
         return fixed_w
     share_w = power.active_static_fraction * limit.value
