@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from accelsim.capacity.answer import FleetAnswer, layouts
 from accelsim.capacity.fleet_answer import fleet_answer
 from accelsim.capacity.fleet_ways import Question, Way, WayMaker
 from accelsim.catalog.devices import device
-from accelsim.confidence.best import is_tie
+from accelsim.confidence.best import is_tie, near_best_probability
 from accelsim.plain import Document
 
 #: Figures of a row; None where the device cannot, and what a bound does not say.
 _FIGURES = (
     *("fleet", "device_count", "instance_count", "cost_usd_per_month"),
-    *("energy_j_per_month", "carbon_kgco2e_per_month"),
+    *("energy_j_per_month", "carbon_kgco2e_per_month", "near_best_probability"),
 )
 Bound = Callable[[Question], list[Way] | None]
 
@@ -44,6 +46,7 @@ def candidate_rows(
         else:
             rows.append((ways, _row(maker, choice, ways)))
     rows.sort(key=lambda pair: float(pair[1]["cost_usd_per_month"]))
+    _add_chances(maker, rows)
     chosen = None if best is None else best.offers
     for ways, row in rows:
         if row["status"] == "best alone" and best is not None:
@@ -52,6 +55,23 @@ def candidate_rows(
             row["status"] = "recommended" if is_best else "a tie" if is_tied else row["status"]
         yield row
     yield from reasons
+
+
+def _add_chances(maker: WayMaker, rows: Sequence[tuple[Sequence[Way], Document]]) -> None:
+    """Add the probability that each fleet, of those searched to the end, costs at most 5 % more
+    than the best of them.
+    """
+    final = [(ways, row) for ways, row in rows if all(way.is_final for way in ways)]
+    if not final:
+        return
+    classes = [device(maker.offers[ways[0].instances[0][0]].device) for ways, _ in final]
+    chances = near_best_probability(
+        np.array([float(row["cost_usd_per_month"]) for _, row in final]),
+        np.array([max(map(_sigma, ways)) for ways, _ in final]),
+        [str(profile.device_class) for profile in classes],
+    )
+    for (_, row), chance in zip(final, chances.tolist(), strict=True):
+        row["near_best_probability"] = chance
 
 
 def _row(maker: WayMaker, choice: str, ways: Sequence[Way]) -> Document:
@@ -64,6 +84,7 @@ def _row(maker: WayMaker, choice: str, ways: Sequence[Way]) -> Document:
         "cost_usd_per_month": found.cost_usd_per_month,
         "energy_j_per_month": found.energy_j_per_month if is_final else None,
         "carbon_kgco2e_per_month": found.carbon_kgco2e_per_month if is_final else None,
+        "near_best_probability": None,
     }
     status = "best alone" if is_final else "no less than this"
     return {"device": choice, "status": status} | figures

@@ -23,7 +23,8 @@ _FLEETS = (
 )
 _ROWS = (
     "device | ~status | >devices=device_count | >inst.=instance_count | "
-    ">USD/month=cost_usd_per_month | >energy/month=energy_kwh | >CO2e/month=carbon_kgco2e_per_month"
+    ">USD/month=cost_usd_per_month | >within 5 %=near_best_probability | "
+    ">energy/month=energy_kwh | >CO2e/month=carbon_kgco2e_per_month"
 )
 _WAYS = (
     "way | ~of? | >USD/month=usd_per_month? | >USD/M tokens out=usd_per_million_tokens? | "

@@ -30,7 +30,8 @@ _FRONT = (
 )
 _SIMULATED = (
     f"{_LAYOUT} | >TPOT=simulated_tpot_s | >TTFT=simulated_ttft_s | >tokens/s="
-    "simulated_tokens_per_s | >$/million=simulated_usd_per_million_tokens | >targets=met"
+    "simulated_tokens_per_s | >$/million=simulated_usd_per_million_tokens | "
+    ">within 5 %=near_best_probability | >targets=met"
 )
 _MOST_ROWS = 12
 _SECONDS_PER_HOUR = 3600.0

@@ -22,6 +22,7 @@ import numpy as np
 
 from accelsim import __version__, catalog
 from accelsim.catalog.engines import engine
+from accelsim.confidence.best import near_best_probability
 from accelsim.economics.device_price import device_price
 from accelsim.economics.result import SECONDS_PER_HOUR
 from accelsim.errors import (
@@ -32,7 +33,7 @@ from accelsim.errors import (
 )
 from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price
 from accelsim.estimation.pareto import pareto_mask
-from accelsim.estimation.run import resolve
+from accelsim.estimation.run import ResolvedRun, resolve
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.result import Provenance
@@ -53,6 +54,7 @@ from accelsim.serving.result import ServingResult
 from accelsim.serving.search_result import ServingSearch
 from accelsim.serving.search_space import SearchSpace
 from accelsim.serving.serve import described, serve
+from accelsim.serving.trust import ServedRun
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.workloads.graph import BoolArray, FloatArray
 
@@ -320,7 +322,19 @@ class _Grid:
                     break
             found.append(result)
         price = "simulated_usd_per_million_tokens"
+        runs = [self._resolved(row) for row in found]
+        chances = near_best_probability(
+            np.array([row[price] for row in found]),
+            np.array([ServedRun(run).log_sigma("tpot") for run in runs]),
+            [str(run.device.device_class) for run in runs],
+        )
+        for row, chance in zip(found, chances.tolist(), strict=True):
+            row["near_best_probability"] = chance
         return sorted(found, key=lambda row: (not row["meets_targets"], row[price]))
+
+    def _resolved(self, row: Values) -> ResolvedRun:
+        model = replace(self.run.model, precision=row["precision"])
+        return resolve(self.workload, str(row["device"]), replace(self.run, model=model))
 
     def _simulated(self, row: Values, seed: int) -> Document:
         names = ("tp", "pp", "ep", "max_seqs", "max_batch_tokens")
