@@ -221,4 +221,6 @@ def ways_to_own(maker: WayMaker, way: Way) -> list[Document]:
         rent_or_buy.Terms(),
     )
     rows = [{"service": service.name, **each.to_dict(), "reason": ""} for each in ways]
-    return rows + [{"service": service.name, "way": "none", "reason": text} for text in lacks]
+    none = dict.fromkeys(("of", "usd_per_month", "usd_per_million_tokens", "as_of", "source"))
+    named: Document = {"service": service.name, "way": "none", **none}
+    return rows + [{**named, "reason": text} for text in lacks]

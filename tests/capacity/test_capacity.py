@@ -53,7 +53,7 @@ def test_the_answer_has_the_promised_keys(answered):
     assert best.keys() == {
         *("offers", "device_count", "instance_count", "cost_usd_per_month", "energy_j_per_month"),
         *("carbon_kgco2e_per_month", "embodied_kgco2e_per_month", "slo_probability"),
-        *("deadline_probability", "probability_half_width", "headroom_fraction"),
+        *("deadline_probability", "probability_half_width", "headroom_fraction", "log_sigma"),
     }
     low, high = best["embodied_kgco2e_per_month"]
     assert 0 < low < high  # making each instance and its accelerators, a month of four years
