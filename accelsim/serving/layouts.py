@@ -117,11 +117,12 @@ class Layouts:
     def _planned(self, options: ServingOptions, longest: int) -> ReplicaPlan:
         """A replica whose step times reach the next power of two, so that other loads share it."""
         reach = 1 << (longest - 1).bit_length()
-        if self.steps is not None or not isinstance(self.workload, str):
-            run = self.workload, self.device, self.run
+        run = self.workload, self.device, self.run
+        names = (*run[:2], self.run.host or "")
+        is_named = all(isinstance(name, str) for name in names) and self.run.learned is None
+        if self.steps is not None or not is_named:
             return replica_plan(*run, options, max_context=reach, steps=self.steps)
         usual = replace(options, slo=SloTargets(), replicas=1)
-        run = self.workload, self.device, self.run
         return replace(_kept_plan(*run, usual, reach), options=options)
 
     def at_rate(self, rate_per_s: float) -> Layouts:
