@@ -33,6 +33,8 @@ from accelsim.workloads.graph import FloatArray
 HOURS_PER_MONTH = HOURS_PER_YEAR / 12
 SECONDS_PER_MONTH = HOURS_PER_MONTH * 3600.0
 _JOULE_PER_KWH = 3.6e6
+#: Share of a price that is rounding.
+_ROUNDING = 1e-9
 #: Share of the objective that price decides among fleets of equal latency or time.
 _TIE = 1e-3
 _T = TypeVar("_T")
@@ -354,7 +356,7 @@ class WayMaker:
 
         Args:
             way: What is chosen by its bound.
-            usd_per_month: What another way costs: dearer numbers of replicas are of no use.
+            usd_per_month: What another way costs: numbers of replicas as dear are of no use.
         """
         if way.served is not None:
             answer, asked, _, _ = way.served
@@ -364,7 +366,8 @@ class WayMaker:
                 for offer in self.offers
                 if offer.device == device and offer.device_count >= answer.ranks
             )
-            answer.narrow(asked, usd_per_month / (each * HOURS_PER_MONTH))
+            below = (1.0 - _ROUNDING) * usd_per_month
+            answer.narrow(asked, below / (each * HOURS_PER_MONTH))
         elif way.place is not None:
             _ = way.place.run
 
