@@ -380,7 +380,7 @@ class LayoutSearch:
         """
         if self.enough is None:
             guess = max(first, self.too_few + self._step)
-            guess = most if most <= guess + self._step else guess
+            guess = most if most <= guess + 1 else guess
             self._step *= 1 if guess == first else 2
         else:
             guess = (self.too_few + self.enough[0]) // 2
