@@ -99,7 +99,7 @@ def _is_tied(maker: WayMaker, ways: Sequence[Way], row: Document, best: FleetAns
     if set(sigmas) == set(mine):
         sigmas = mine = {"": 0.0}
     classes = {str(device(name).device_class) for name in (*sigmas, *mine) if name}
-    costs = (float(row["cost_usd_per_month"]), max(best.cost_usd_per_month, 1e-12))
+    costs = (float(row["cost_usd_per_month"]), best.cost_usd_per_month)
     spreads = (max(known.values()) for known in (sigmas, mine))
     pairs = zip(costs, spreads, strict=True)
     return is_tie(*pairs, is_alike=len(classes) <= 1)

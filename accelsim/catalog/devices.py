@@ -104,11 +104,27 @@ def joined_devices(count: int, profile: DeviceProfile) -> DeviceProfile:
         profile: Each of them.
 
     Raises:
-        InvalidValueError: If the count is out of range.
+        InvalidValueError: If the count is out of range, or the profile is of several.
     """
+    refuse_several(profile, "give gpus")
     if not 1 <= count <= _MOST_JOINED:
         raise InvalidValueError("gpus", count, f"1 to {_MOST_JOINED} devices")
     return profile.model_copy(update={"joined_count": count})
+
+
+def refuse_several(profile: DeviceProfile, otherwise: str) -> None:
+    """Refuse devices that share a model where one is asked for.
+
+    Args:
+        profile: The device.
+        otherwise: What says their number in its place.
+
+    Raises:
+        InvalidValueError: If it is of several.
+    """
+    if profile.joined_count > 1:
+        remedy = f"Name one, and {otherwise} = {profile.joined_count}."
+        raise InvalidValueError("device", profile.label, "one device", remedy)
 
 
 def device_names() -> tuple[str, ...]:

@@ -111,7 +111,7 @@ def _operators_of_fronts(
     from accelsim.report.run_page import operator_frame
 
     by_name = {workload_catalog.workload(model).name: model for model in models}
-    devices = {profile.name: profile for profile in profiles}
+    devices = {profile.label: profile for profile in profiles}
     done = (row for row in rows if row["reason"] is None)
     groups = grouped(done, itemgetter("workload", "mode"))
     operators_of_fronts: Operators = {}

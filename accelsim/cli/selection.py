@@ -38,7 +38,7 @@ def chosen_devices(words: Iterable[str], files: Sequence[Path] = ()) -> list[Dev
         raise InvalidValueError(
             "devices", None, allowed, "For example: --devices t4,h100-sxm-80gb,tpu-v4."
         )
-    return list({(profile.name, profile.instance): profile for profile in profiles}.values())
+    return list({(profile.label, profile.instance): profile for profile in profiles}.values())
 
 
 def chosen_batches(text: str) -> list[int]:

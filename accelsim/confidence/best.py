@@ -22,6 +22,8 @@ from accelsim.workloads.graph import FloatArray
 OWN_SHARE = 0.13
 #: What counts as good as the best.
 NEAR = 0.05
+#: Least figure: what costs nothing has a logarithm, too.
+_LEAST = 1e-12
 _DRAWS = 4000
 #: Alternatives further from the best than so many standard deviations are never near it.
 _FAR = 5.0
@@ -43,12 +45,12 @@ def is_tie(one: tuple[float, float], other: tuple[float, float], *, is_alike: bo
     """Whether the 90 % interval of the difference of two alternatives holds zero.
 
     Args:
-        one: Predicted figure, above 0, and the spread of ln(true / predicted).
+        one: Predicted figure, 0 or more, and the spread of ln(true / predicted).
         other: The same of the other.
         is_alike: As in `difference_log_sigma`.
     """
     spread = difference_log_sigma(one[1], other[1], is_alike=is_alike)
-    return abs(math.log(one[0] / other[0])) <= Z90 * spread
+    return abs(math.log(max(one[0], _LEAST) / max(other[0], _LEAST))) <= Z90 * spread
 
 
 def near_best_probability(
@@ -60,7 +62,7 @@ def near_best_probability(
     """Probability that each of n alternatives is at most 5 % worse than the best of them.
 
     Args:
-        predicted: Times or costs, above 0, shape (n,); less is better.
+        predicted: Times or costs, 0 or more, shape (n,); less is better.
         log_sigma: Spread of ln(true / predicted), shape (n,).
         groups: Class of device of each, length n; those of one class share an error. All are of one
             where None.
@@ -69,7 +71,7 @@ def near_best_probability(
     Returns:
         Shape (n,), by 4,000 draws of a fixed seed: half-width of 95 % at most 1.6 points.
     """
-    log = np.log(predicted)
+    log = np.log(np.maximum(predicted, _LEAST))
     reach = log - _FAR * log_sigma
     kept = np.flatnonzero(reach <= (log + _FAR * log_sigma).min() + math.log1p(NEAR))
     names = np.full(len(log), "") if groups is None else np.array(list(groups))

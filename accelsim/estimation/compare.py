@@ -247,7 +247,7 @@ class Comparison:
         return {
             row.device: _Alternative.of(row, row.estimate, column)
             for row in rows
-            if row.estimate is not None and getattr(row.estimate, column)
+            if row.estimate is not None and getattr(row.estimate, column) is not None
         }
 
     def to_dict(self) -> list[Document]:
@@ -285,7 +285,7 @@ class _Alternative:
     def of(cls, row: ComparisonRow, estimate: Estimate, column: str) -> _Alternative:
         value = float(getattr(estimate, column))
         high = estimate.interval(column)[1]
-        sigma = 0.0 if high is None else math.log(high / value) / Z90
+        sigma = math.log(high / value) / Z90 if high and value else 0.0
         group = row.device if column in _APART else row.device_class
         return cls(1 / value if column in BEST_HIGH else value, sigma, group)
 
@@ -369,18 +369,16 @@ def _row(
     options: RunOptions,
     price: PriceChoice,
 ) -> ComparisonRow:
+    profile = catalog_device(device) if isinstance(device, str) else device
     try:
-        result = estimate(workload, device, options, price)
+        result = estimate(workload, profile, options, price)
     except (UnsupportedOperatorError, DoesNotFitError, OverBudgetError, PowerLimitError) as error:
-        named = resolve(workload, device)
-        pair = (named.workload.name, named.device.name, options.mode)
-        return ComparisonRow(*pair, None, str(error))
+        named = resolve(workload, profile.model_copy(update={"joined_count": 1})).workload.name
+        return ComparisonRow(named, profile.label, options.mode, None, str(error))
     short_gb = result.memory_short_bytes / 1e9
     missing = None if result.fits else f"does not fit: {short_gb:,.1f} GB short"
     names = (result.workload, result.device, options.mode)
-    profile = catalog_device(device) if isinstance(device, str) else device
-    device_class = str(profile.device_class)
-    return ComparisonRow(*names, result, missing, device_class=device_class)
+    return ComparisonRow(*names, result, missing, device_class=str(profile.device_class))
 
 
 def _html_cells(row: ComparisonRow) -> str:

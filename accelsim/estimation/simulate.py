@@ -334,7 +334,7 @@ def simulate(
     device: str | DeviceProfile,
     options: RunOptions | None = None,
     *,
-    shard: Shard = WHOLE,
+    shard: Shard | None = None,
     cluster: str | Cluster | None = None,
     **keywords: Unpack[RunKeywords],
 ) -> Simulation:
@@ -344,7 +344,8 @@ def simulate(
         workload: Name, path of a workload file, or a `Workload`.
         device: Name (slices like ``epyc-7763@8vcpu`` too) or a profile.
         options: What runs; defaults where None.
-        shard: The rank's part of the model; all of it unless given.
+        shard: The rank's part of the model; that of one of the devices, if several share it, and
+            all of it on one, where None.
         cluster: Name of the cluster that joins the ranks, or the cluster.
         keywords: Fields of `RunOptions` and of the options it holds, in place of theirs.
 
@@ -358,7 +359,8 @@ def simulate(
         from accelsim.catalog.clusters import cluster as find_cluster
 
         cluster = find_cluster(cluster)
-    run = replace(run, shard=shard, cluster=cluster)
+    if shard is not None or cluster is not None:
+        run = replace(run, shard=shard or WHOLE, cluster=cluster)
     passes = run_passes(run)
     check_memory(run, passes)
     return simulated(run, passes)
@@ -426,7 +428,7 @@ def system_of(found: Simulation, phase: str) -> System:
         found.setting.precision,
         run.workload.name,
         str(run.device.device_class),
-        pass_sizes(batch=run.batch // run.accumulation, **sizes),
+        pass_sizes(batch=run.batch // run.accumulation, tp=run.shard.tp, **sizes),
     )
 
 

@@ -19,6 +19,7 @@ import accelsim
 from accelsim import catalog
 from accelsim.arguments import checked
 from accelsim.catalog import workloads as workload_catalog
+from accelsim.catalog.devices import refuse_several
 from accelsim.catalog.stacks import Stack, stack
 from accelsim.confidence.quantiles import Z90
 from accelsim.cost.memory import MemoryFootprint, available_bytes
@@ -211,6 +212,7 @@ def _board(device: str | DeviceProfile | None) -> tuple[DeviceProfile, bool]:
     """The board, and whether it is this machine's."""
     if device is not None:
         profile = catalog.device(device) if isinstance(device, str) else device
+        refuse_several(profile, "ask accelsim estimate with gpus")
         return profile, profile.name.startswith("local/")
     found = catalog.detect_local_devices()
     if not found:

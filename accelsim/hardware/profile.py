@@ -215,6 +215,11 @@ class _Base(FrozenModel):
         return rates
 
     @property
+    def label(self) -> str:
+        """Name, with the count of those that share a model."""
+        return self.name if self.joined_count == 1 else f"{self.joined_count} x {self.name}"
+
+    @property
     def whole_name(self) -> str:
         """Name of the device this one is a slice of; its own where it is whole."""
         return self.name.partition("@")[0]

@@ -307,7 +307,7 @@ def break_even_section(
         devices: Their profiles.
         name: Id of the table.
     """
-    by_name = {device.name: device for device in devices}
+    by_name = {device.label: device for device in devices}
     load_options = [_load_option(row, by_name.get(row["device"])) for row in rows]
     options = [option for option in load_options if option is not None]
     if not options:
@@ -334,11 +334,12 @@ def _load_option(row: Values, device: DeviceProfile | None) -> LoadOption | None
         return LoadOption(f"{kind}, {row['offer'] or 'own price'}", rate, row["usd_per_hour"])
     price = None if device is None else device.launch_price_usd
     power = row["average_power_w"]
-    if price is None or power is None:
+    if device is None or price is None or power is None:
         return None
-    hourly = price.value / (_LIFE_YEARS * HOURS_PER_YEAR)
+    bought = price.value * device.joined_count
+    hourly = bought / (_LIFE_YEARS * HOURS_PER_YEAR)
     electricity = electricity_usd_per_hour(power, _USD_PER_KWH, 1.0)
-    return LoadOption(f"{kind}, bought at {usd(price.value)}", rate, hourly + electricity)
+    return LoadOption(f"{kind}, bought at {usd(bought)}", rate, hourly + electricity)
 
 
 def _offers(groups: Mapping[tuple[str, str], Sequence[Values]]) -> list[Section]:

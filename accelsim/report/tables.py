@@ -146,6 +146,7 @@ def estimate_lines(e: Estimate, device: DeviceProfile) -> list[tuple[str, str]]:
 def _values(e: Estimate, device: DeviceProfile) -> Document:
     """An estimate's figures, the ends of their intervals, and what is said of them in words."""
     limit = device.power.limit_w
+    limit_w = e.inputs.get("power_limit_w", None if limit is None else limit.value)
     short = (
         "DOES NOT FIT, {memory_short_bytes} short of the {memory_available_bytes} a run can have"
     )
@@ -157,7 +158,7 @@ def _values(e: Estimate, device: DeviceProfile) -> Document:
         "unit": "training step" if e.mode == "training" else "batch",
         "items": _items(e),
         "item": _items(e)[:-1],
-        "limit_w": e.inputs.get("power_limit_w", None if limit is None else limit.value),
+        "limit_w": None if limit_w is None else limit_w * device.joined_count,
         "scope": device.scope,
         "verdict": "fits" if e.fits else say(short, e.figures()),
         "memory_parts": ", ".join(f"{words} {size(held)}" for words, held in parts if held),

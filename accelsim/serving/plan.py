@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from accelsim.catalog.devices import refuse_several
 from accelsim.catalog.engines import ServingEngine, engine, engine_names
 from accelsim.catalog.stacks import stack
 from accelsim.cost.memory import memory_short
@@ -218,9 +219,6 @@ def replica_plan(
         InputError: If a name or choice is wrong; its subclasses say which.
     """
     first = resolve(workload, device, run_options)
-    if first.device.joined_count > 1:
-        remedy = f"Name one device and give tp = {first.device.joined_count}."
-        raise InvalidValueError("device", first.device_label, "the device of one rank", remedy)
     generates = first.workload.autoregressive
     name = options.engine or ("vllm" if generates else "static")
     one = _engine(name, first)
@@ -369,6 +367,7 @@ def deployed_run(
             model's family is not split over ranks.
         InvalidValueError: If no node joins the ranks.
     """
+    refuse_several(first.device, "give tp")
     _check_runs(first.device, options, one)
     model, run = run_options.model, first
     own = model.execution is not None or model.stack is not None

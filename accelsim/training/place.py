@@ -8,6 +8,7 @@ from pathlib import Path
 from accelsim import catalog
 from accelsim.catalog import clusters as cluster_catalog
 from accelsim.catalog.clusters import joined
+from accelsim.catalog.devices import refuse_several
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import RunOptions, run_options
 from accelsim.estimation.run import resolve
@@ -53,6 +54,7 @@ def training_setup(
         InputError: If a name, size or choice is wrong; its subclasses say which.
     """
     profile, together, device_count = _devices(where.cluster, where.device, where.gpus)
+    refuse_several(profile, "give gpus")
     _check_planned(options)
     batch = options.shape.batch if where.global_batch is None else where.global_batch
     asked = run_options(options, {"batch": batch, "lora_rank": lora_rank})

@@ -47,3 +47,9 @@ def test_alternatives_of_several_classes_share_nothing():
     pair = (np.array([1.0, 1.3]), np.array([0.2, 0.2]))
     alike, apart = (near_best_probability(*pair, names)[0] for names in ("aa", "ab"))
     assert alike > apart
+
+
+def test_what_costs_nothing_is_the_best():
+    assert is_tie((0.0, 0.0), (0.0, 0.0))
+    assert not is_tie((0.0, 0.1), (1.0, 0.1))
+    assert near_best_probability(np.array([0.0, 1.0]), np.full(2, 0.1)).tolist() == [1.0, 0.0]

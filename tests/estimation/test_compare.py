@@ -67,6 +67,11 @@ def test_only_a_figure_with_a_better_end_has_a_best():
     assert not {"evidence", "relatives", "memory"} & set(table.to_frame().columns)
 
 
+def test_what_costs_nothing_ties():
+    table = compare("resnet-50", ["a100", "h100"], usd_per_hour=0.0)
+    assert len(table.leaders("cost_usd_per_1000")["resnet-50", "inference"]) == 2
+
+
 @pytest.mark.parametrize(
     ("device", "precision"),
     [("xeon-platinum-8280", "fp32"), ("epyc-7763", "fp32"), ("xeon-8480", "bf16")],
