@@ -284,8 +284,10 @@ class _Planner:
         )
         dates = {offer.quote.offer.dated(offer.quote.kind) for offer in self.offers}
         mixed = f"prices of {min(filter(None, dates), default='')} and {max(dates)} are compared"
+        models = (workload(one.model) for one in (*self.scenario.services, *self.scenario.jobs))
+        notices = dict.fromkeys(notice for model in models for notice in model.notices)
         left_out = (f"left out: {reason}" for reason in dict.fromkeys(self.left_out))
-        return (energy, *([mixed] if is_mixed(dates) else []), *left_out)
+        return (energy, *notices, *([mixed] if is_mixed(dates) else []), *left_out)
 
 
 def _usd(ways: Sequence[Way]) -> float:

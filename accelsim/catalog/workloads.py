@@ -211,7 +211,23 @@ def _parse(data: Mapping[str, Any], path: Path) -> Workload:
 
         named = data.get("_name_or_path")
         return workload_from_config(data, None if named else _file_title(path))
-    return parse_workload(data)
+    return parse_workload(_completed(data))
+
+
+def _completed(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A workload's file, completed by the one that it has the architecture of."""
+    other = data.get("same_as")
+    if other is None:
+        return data
+    whole = {name: path for name, path in _files().items() if name != data.get("name")}
+    if other not in whole:
+        raise UnknownNameError("workload", str(other), sorted(whole), "same_as names it.")
+    base = read_mapping(whole[other])
+    if "same_as" in base:
+        allowed = "a workload whose own file writes its layers"
+        raise InvalidValueError("same_as", other, allowed, f"Name {base['same_as']}.")
+    parameters = {**base["parameters"], **data.get("parameters", {})}
+    return {**base, "aliases": [], **data, "parameters": parameters}
 
 
 def _file_title(path: Path) -> str | None:

@@ -405,7 +405,7 @@ def simulated(
         flop=passes.model_flop,
         bytes=passes.total_bytes,
         relatives=getattr(parameters, "relatives", ()),
-        warnings=() if run.cluster is None else run.cluster.warnings,
+        warnings=(*run.workload.notices, *(run.cluster.warnings if run.cluster else ())),
     )
     return found if run.learned is None else _corrected(found, run.learned)
 
@@ -426,7 +426,7 @@ def system_of(found: Simulation, phase: str) -> System:
         phase,
         *names,
         found.setting.precision,
-        run.workload.name,
+        run.workload.architecture,
         str(run.device.device_class),
         pass_sizes(batch=run.batch // run.accumulation, tp=run.shard.tp, **sizes),
     )

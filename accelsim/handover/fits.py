@@ -264,8 +264,9 @@ class _Question:
 
     def warnings(self, is_guess: bool) -> tuple[str, ...]:
         if self.host is None or not is_guess:
-            return ()
-        return (f"layers on the CPU are those of a {self.host.title}; --host names another",)
+            return self.model.notices
+        guess = f"layers on the CPU are those of a {self.host.title}; --host names another"
+        return (*self.model.notices, guess)
 
     def ways(self) -> Iterator[Way]:
         """Formats of the stacks that the board has; of other chips, their own."""

@@ -113,14 +113,14 @@ def gpu_of(name: str) -> GpuProfile:
 
 @lru_cache(maxsize=512)
 def workload_of(name: str) -> Workload:
-    """Workload of a model as a table names it.
+    """Workload of a model as a table names it: the one that its layers are written for.
 
     Raises:
         UnknownNameError: If neither the alias table nor the catalogue has it.
     """
     key = _key(name)
     known = model_names().get(key) or _workload_letters().get(_letters(name), key)
-    return workload_catalog.workload(known)
+    return workload_catalog.workload(workload_catalog.workload(known).architecture)
 
 
 @cache

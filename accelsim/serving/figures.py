@@ -174,8 +174,11 @@ def _pool_notes(pools: list[_PoolFigures]) -> list[str]:
 
 
 def _engine_notes(plan: Deployment) -> tuple[str, ...]:
-    """Engines whose data, or the user's own runs, are of another version."""
-    notes = [note for pool in plan.pools if (note := pool.plan.engine.note)]
+    """Models of another's architecture; engines whose data, or the user's own runs, are of another
+    version.
+    """
+    notes = [note for pool in plan.pools for note in pool.plan.run.workload.notices]
+    notes += [note for pool in plan.pools if (note := pool.plan.engine.note)]
     served = (ServedRun(pool.plan.run, engine_name=pool.plan.engine_name) for pool in plan.pools)
     return tuple(dict.fromkeys((*notes, *(note for one in served for note in one.learned_notes))))
 

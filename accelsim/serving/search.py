@@ -163,7 +163,10 @@ def search(
         columns=columns,
         inputs=grid.inputs(),
         provenance=Provenance(__version__, seed),
-        warnings=tuple(filter(None, (grid.engine.note, nearest, grid.left_out))),
+        warnings=(
+            *grid.notices,
+            *filter(None, (grid.engine.note, nearest, grid.left_out)),
+        ),
     )
 
 
@@ -236,6 +239,7 @@ class _Grid:
         run_options = replace(self.run, model=model)
         resolved = resolve(self.workload, device, run_options)
         self.workload_name = resolved.workload.name
+        self.notices = resolved.workload.notices
         self.left_out = _NO_GUESSES if predicted_tokens(resolved.workload) else ""
         if device_price(resolved.device, self.price).usd_per_hour is None:
             self.rejected[_UNPRICED] += len(self.limits[0])

@@ -85,7 +85,7 @@ class ServedRun:
 
         run, precision = self.run, self.setting("tpot").precision
         stack, _, version = self.engine_name.partition(" ")
-        names = (run.device.whole_name, stack, version, precision, run.workload.name)
+        names = (run.device.whole_name, stack, version, precision, run.workload.architecture)
         return System(phase, *names, str(run.device.device_class), {})
 
     @property

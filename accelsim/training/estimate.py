@@ -414,7 +414,13 @@ def _estimate(
         evidence=found,
         inputs=_inputs(setup, plan),
         provenance=run.provenance,
-        warnings=(*around, *found.warnings, *price.notes, *learned_notes(iteration)),
+        warnings=(
+            *run.workload.notices,
+            *around,
+            *found.warnings,
+            *price.notes,
+            *learned_notes(iteration),
+        ),
         iteration=iteration,
         **figures,
     )

@@ -89,7 +89,7 @@ def iteration_system(iteration: Iteration) -> System:
         run.stack.name,
         run.stack.version.version,
         row_spreads(iteration).setting.precision,
-        run.workload.name,
+        run.workload.architecture,
         str(run.device.device_class),
         pass_sizes(batch=plan.microbatch, seq_len=run.seq_len, **degrees),
     )

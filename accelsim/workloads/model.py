@@ -162,6 +162,7 @@ class Workload:
         captured: What was captured of a torch module; None for catalogued ones.
         note: What a reader should know.
         quantised: Precision its weights are published in; None where that is no quantised one.
+        same_as: The workload that it has the architecture of; None where its file writes its own.
     """
 
     name: str
@@ -176,6 +177,19 @@ class Workload:
     captured: CapturedModel | None = field(default=None, repr=False)
     note: str | None = None
     quantised: Precision | None = None
+    same_as: str | None = None
+
+    @property
+    def architecture(self) -> str:
+        """The workload that its layers are written for: another's, or its own."""
+        return self.same_as or self.name
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What an answer about it says of it."""
+        return (
+            () if self.same_as is None else (f"{self.name} has the architecture of {self.same_as}",)
+        )
 
     @property
     def has_experts(self) -> bool:

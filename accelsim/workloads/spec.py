@@ -3,12 +3,14 @@ agree with.
 
 A file names a model, picks a family with its parameters, and lists published figures. Numbers in
 `published` are plain: parameters as a count, FLOP with a multiply-add as 2. Sizes in `shape`
-complete the workload's default run at batch 1.
+complete the workload's default run at batch 1. A model of another's architecture names it in
+`same_as` and writes what is its own: its name, title and published figures, and parameters that
+differ.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
@@ -68,6 +70,13 @@ class PublishedSpec(_Strict):
         return self
 
 
+def _or_another(schema: dict[str, Any]) -> None:
+    """A file has all that is required, or names another workload that has it."""
+    whole = schema.pop("required")
+    schema["required"] = ["name", "title"]
+    schema["anyOf"] = [{"required": whole}, {"required": ["same_as"]}]
+
+
 class WorkloadSpec(_Strict):
     """A workload file.
 
@@ -84,7 +93,10 @@ class WorkloadSpec(_Strict):
         quantization: How its published weights are stored, as ``quantization_config`` of a
             checkpoint says it.
         note: What a reader should know.
+        same_as: Workload of the same architecture, whose fields count where this file has none.
     """
+
+    model_config = ConfigDict(json_schema_extra=_or_another)
 
     name: _Name
     title: str = Field(min_length=1, max_length=120)
@@ -97,6 +109,7 @@ class WorkloadSpec(_Strict):
     published: Annotated[tuple[PublishedSpec, ...], Field(strict=False)] = ()
     quantization: Document | None = None
     note: str | None = None
+    same_as: _Name | None = None
 
 
 def parse_workload(data: Values) -> Workload:
@@ -123,6 +136,7 @@ def parse_workload(data: Values) -> Workload:
         published=tuple(_published(figure, spec.default) for figure in spec.published),
         note=spec.note,
         quantised=published_precision({"quantization_config": spec.quantization}),
+        same_as=spec.same_as,
     )
 
 

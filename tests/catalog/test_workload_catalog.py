@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from accelsim import estimate
 from accelsim.catalog.workloads import (
     load_workload_file,
     workload,
@@ -248,3 +249,34 @@ def test_an_organisation_may_stand_in_front_of_a_name(name, own):
 def test_an_unknown_name_with_its_organisation_is_unknown():
     with pytest.raises(UnknownNameError, match=r"llama-3\.1-8b"):
         workload("meta-llama/llama-3.1-9b")
+
+
+def test_a_model_of_anothers_architecture_keeps_its_own_name():
+    asked, base = workload("meta-llama/Llama-3.3-70B-Instruct"), workload("llama-3.1-70b")
+    assert (asked.name, asked.architecture) == ("llama-3.3-70b", "llama-3.1-70b")
+    assert asked.parameters == base.parameters
+    assert asked.notices == ("llama-3.3-70b has the architecture of llama-3.1-70b",)
+    assert workload("llama-3-8b").parameters.max_positions == 8192
+    estimates = [estimate(model, "b200-sxm") for model in (asked, base)]
+    assert [one.workload for one in estimates] == ["llama-3.3-70b", "llama-3.1-70b"]
+    assert estimates[0].latency_s == estimates[1].latency_s
+    assert set(estimates[0].warnings) == {*estimates[1].warnings, *asked.notices}
+    assert not base.notices
+    assert not workload("llama3-8b").notices
+
+
+TWIN = "name: other-mlp\ntitle: Other\nsame_as: {}\n"
+
+
+def test_an_architecture_is_found_in_the_users_folder(user_folder):
+    write(user_folder, SMALL)
+    write(user_folder, TWIN.format("my-mlp"), "other-mlp.yaml")
+    assert workload("other-mlp").parameters == workload("my-mlp").parameters
+    assert workload("other-mlp").aliases == ()
+
+
+@pytest.mark.parametrize("other", ["other-mlp", "llama-3.3-70b", "no-such-model"])
+def test_an_architecture_that_no_file_writes_is_refused(user_folder, other):
+    path = write(user_folder, TWIN.format(other), "other-mlp.yaml")
+    with pytest.raises(InputError, match=r"same_as|no-such-model|other-mlp"):
+        load_workload_file(path)

@@ -299,4 +299,5 @@ def test_a_file_or_a_missing_folder_is_refused(tmp_path):
 
 def test_a_models_repository_is_that_of_its_published_figures():
     assert repository(workload("llama-3.1-8b")) == "meta-llama/Llama-3.1-8B"
+    assert repository(workload("llama-3.3-70b")) == "meta-llama/Llama-3.3-70B-Instruct"
     assert repository(workload("resnet-50")) is None

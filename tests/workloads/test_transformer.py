@@ -25,7 +25,8 @@ from accelsim.workloads.operator import OperatorKind, Phase
 
 BF16 = precision("bf16")
 FAMILIES = {"decoder", "encoder", "encoder-decoder", "vision-transformer", "wav2vec2", "whisper"}
-MODELS = [name for name in workload_names() if workload(name).family.name in FAMILIES]
+OWN = [name for name in workload_names() if workload(name).same_as is None]
+MODELS = [name for name in OWN if workload(name).family.name in FAMILIES]
 GENERATORS = [name for name in MODELS if workload(name).family.name == "decoder"]
 K = OperatorKind
 
