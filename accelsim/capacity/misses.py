@@ -42,12 +42,12 @@ def no_plan(maker: WayMaker, problem: FleetProblem, asked: Question, best: Best)
 def _miss(constraint: str, limit: float, needed: float | None, unit: str) -> Document:
     """What a limit would have to become."""
     is_known = needed is not None and math.isfinite(needed)
-    words = f"{constraint} is {limit:,.4g}{unit}; the nearest is {needed:,.4g}{unit}"
+    nearest = f"the nearest is {needed:,.4g}{unit}" if is_known else "nothing is near it"
     return {
         "constraint": constraint,
         "limit": limit,
         "needed": needed if is_known else None,
-        "words": words if is_known else f"{constraint} is {limit:,.4g}{unit}; nothing is near it",
+        "words": f"{constraint} is {limit:,.4g}{unit}; {nearest}",
     }
 
 

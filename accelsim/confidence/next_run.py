@@ -100,7 +100,8 @@ class Alternatives:
         moves = np.concatenate([half, -half]) @ (gain @ root).T
         left = np.diag(self.covariance) - ((gain @ root) ** 2).sum(axis=1)
         expected = np.exp(self.mean + moves + np.maximum(left, 0.0) / 2)
-        return float(expected.mean(axis=0).min() - expected.min(axis=1).mean())
+        saved = expected.mean(axis=0).min() - expected.min(axis=1).mean()
+        return max(float(saved), 0.0)
 
     def best_runs(self, count: int, price: FloatArray) -> tuple[int, ...]:
         """The runs whose saving exceeds their price by the most; none where no runs are worth it.

@@ -25,6 +25,7 @@ from accelsim.catalog.devices import device
 from accelsim.catalog.workloads import workload
 from accelsim.confidence.next_run import Alternatives
 from accelsim.errors import InvalidValueError
+from accelsim.estimation.learned import read_learned
 from accelsim.frozen import frozen
 from accelsim.handover.folder import line_of, repository
 from accelsim.plain import Document, Values
@@ -137,7 +138,9 @@ def measure_next(
     if not (months > 0 and math.isfinite(months)):
         raise InvalidValueError("months", months, "a number above 0")
     asked = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
-    asked = asked if learned is None else _with_learned(asked, str(learned))
+    if learned is not None:
+        read_learned(learned)  # refused here, not by each device
+        asked = _with_learned(asked, str(learned))
     found = plan(asked, report=report)
     if found.recommended is None:
         remedy = "accelsim plan says what would have to give."

@@ -22,6 +22,7 @@ from accelsim.economics.device_price import DevicePrice, PriceChoice
 from accelsim.economics.instances import fleet_price
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.estimation.options import RunOptions
+from accelsim.estimation.run import RunKey, resolve
 from accelsim.frozen import frozen
 from accelsim.serving.deployment import HopelessRunError
 from accelsim.serving.loads.arrivals import Arrivals
@@ -59,6 +60,7 @@ def drawn_requests(
 
 @lru_cache(maxsize=256)
 def _kept_plan(
+    _: RunKey,
     workload: str,
     device: str | DeviceProfile,
     run: RunOptions,
@@ -123,7 +125,8 @@ class Layouts:
         if self.steps is not None or not is_named:
             return replica_plan(*run, options, max_context=reach, steps=self.steps)
         usual = replace(options, slo=SloTargets(), replicas=1)
-        return replace(_kept_plan(*run, usual, reach), options=options)
+        files = RunKey(resolve(*run))  # those of today, where a name is that of a file
+        return replace(_kept_plan(files, *run, usual, reach), options=options)
 
     def at_rate(self, rate_per_s: float) -> Layouts:
         """The same under another rate."""

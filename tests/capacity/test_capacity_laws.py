@@ -198,3 +198,12 @@ def test_a_plan_says_what_the_same_costs_bought_and_called():
 
 def test_a_model_without_a_hosted_price_says_so():
     assert "no hosted price of gpt2 is known" in [row["reason"] for row in accelsim.plan(TALK).ways]
+
+
+def test_a_model_that_no_device_can_run_is_a_plan_without_a_fleet():
+    """None of them has a nearest time to name."""
+    service = {"name": "web", "model": "resnet-50", "requests_per_s": 1, "latency_p99_s": 1}
+    service["run"] = {"stack": "vllm"}
+    found = accelsim.plan({"name": "x", "services": [service], "candidates": {"devices": ["t4"]}})
+    assert found.recommended is None
+    assert "nothing is near it" in found.reason

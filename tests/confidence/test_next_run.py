@@ -53,3 +53,9 @@ def test_a_run_as_predicted_moves_no_mean_and_narrows():
     before, then = pair(), pair().after(0, 100.0)
     assert then.mean == pytest.approx(before.mean)
     assert (np.diag(then.covariance) < np.diag(before.covariance)).all()
+
+
+def test_no_choice_loses_less_than_nothing():
+    """But for rounding, which a sentence would show."""
+    costs = np.array([23.4, 46.2])
+    assert Alternatives.of(costs, np.full(2, 0.2), ["gpu", "gpu"]).regret == 0.0

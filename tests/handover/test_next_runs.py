@@ -91,3 +91,8 @@ def test_a_scenario_without_a_fleet_is_refused(scenario):
     scenario.write_text(json.dumps(none), encoding="utf-8")
     with pytest.raises(InputError, match="one that some fleet carries"):
         measure_next(scenario)
+
+
+def test_a_profile_that_is_none_is_refused_as_such(scenario, tmp_path):
+    with pytest.raises(InputError, match="learned"):
+        measure_next(scenario, learned=tmp_path / "none.json")
