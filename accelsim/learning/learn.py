@@ -92,7 +92,7 @@ def learn(
             results that say too little, or cannot be predicted, are refused alone.
     """
     entries = list(_entries(map(Path, files), told or Told()))
-    runs = list(read_learned(known, "known").runs) if known is not None else []
+    runs = [] if known is None else _known_runs(known)
     refused: Document = {}
     for place, entry in enumerate(entries):
         if progress is not None:
@@ -109,6 +109,15 @@ def learn(
     kept, version = tuple(_distinct(runs, refused)), accelsim.__version__
     profile = Learned(format="accelsim-learned", version=1, accelsim=version, runs=kept)
     return LearnedFiles(profile, refused)
+
+
+def _known_runs(known: str | Path) -> list[LearnedRun]:
+    """Runs of a profile that were compared with predictions of this version."""
+    profile = read_learned(known, "known")
+    if profile.accelsim != accelsim.__version__:
+        allowed = f"a profile that accelsim {accelsim.__version__} made, not {profile.accelsim}"
+        raise InvalidValueError("known", str(known), allowed, "Learn from its files again.")
+    return list(profile.runs)
 
 
 def learned_systems(profile: Learned) -> list[Document]:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from accelsim.cli.entry import main
+from accelsim.errors import InvalidValueError
 from accelsim.estimation.estimate import estimate
 from accelsim.learning.learn import Told, learn, learned_systems
 from accelsim.serving.loads.arrivals import Arrivals
@@ -97,6 +98,8 @@ def test_a_profile_of_another_accelsim_says_so(tmp_path, plain):
     mine.write_text(json.dumps(json.loads(mine.read_text()) | {"accelsim": "0.0.1"}))
     found = estimate("resnet-50", "t4", batch=8, learned=mine)
     assert any("learn from them again" in note for note in found.warnings)
+    with pytest.raises(InvalidValueError, match="made, not 0.0.1"):
+        learn([tmp_path / "runs.csv"], known=mine)
 
 
 def test_a_profile_shows_what_it_holds(tmp_path, plain, capsys):
