@@ -98,7 +98,7 @@ def test_a_profile_of_another_accelsim_says_so(tmp_path, plain):
     mine.write_text(json.dumps(json.loads(mine.read_text()) | {"accelsim": "0.0.1"}))
     found = estimate("resnet-50", "t4", batch=8, learned=mine)
     assert any("learn from them again" in note for note in found.warnings)
-    with pytest.raises(InvalidValueError, match="made, not 0.0.1"):
+    with pytest.raises(InvalidValueError, match=r"made, not 0\.0\.1"):
         learn([tmp_path / "runs.csv"], known=mine)
 
 
