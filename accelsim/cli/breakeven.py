@@ -44,26 +44,27 @@ class Rivals:
     """What is bought, and what is developed instead."""
 
     reference: str | None = option(
-        "Device one buys, or a profile of yours (YAML); a10, of a service h100-sxm-80gb.",
+        "Device to compare with, or a device profile of yours (YAML). Default: "
+        "a10; with --rate h100-sxm-80gb.",
         metavar="DEVICE",
     )
-    fpga: str | None = option("FPGA board, or a profile of yours (YAML).", metavar="DEVICE")
+    fpga: str | None = option("FPGA board, or a device profile of yours (YAML).", metavar="DEVICE")
     asic: str | None = option(
-        "Chip to develop, or like it, or a profile of yours (YAML).", metavar="DEVICE"
+        "Chip to develop, a similar chip, or a device profile of yours (YAML).", metavar="DEVICE"
     )
-    rent: bool = option("Rent the reference by the hour, in place of buying it.", False)
-    fpga_nre_usd: float = option("Development of the FPGA design.", 0.0)
-    asic_nre_usd: float = option("Development of the chip, masks included.", 0.0)
-    reference_usd: float | None = option("Price of the reference; the street's if left out.")
-    fpga_usd: float | None = option("Price of a board.")
-    asic_usd: float | None = option("Price of one more chip on its board.")
+    rent: bool = option("Rent the reference by the hour instead of buying it.", False)
+    fpga_nre_usd: float = option("Cost to develop the FPGA design.", 0.0)
+    asic_nre_usd: float = option("Cost to develop the chip, masks included.", 0.0)
+    reference_usd: float | None = option("Price of the reference. Default: its street price.")
+    fpga_usd: float | None = option("Price of an FPGA board.")
+    asic_usd: float | None = option("Price of each further chip on its board.")
 
 
 @frozen
 class Demand:
     """What is asked of them, and where."""
 
-    demand_per_s: float = option("Inferences per second of one demand.", 1000.0)
+    demand_per_s: float = option("Inferences per second of a demand, a sustained rate.", 1000.0)
     life_years: float = option("Years of service.", 3.0)
     electricity_usd_per_kwh: float = option("Energy price.", 0.10, flags="--usd-per-kwh")
     pue: float = option("Power usage effectiveness of the site.", 1.0)
@@ -74,15 +75,16 @@ class Service:
     """A service, for which to rent, buy, colocate or call a hosted API stand in one table."""
 
     rate: float | None = option(
-        "Requests per second of a service: what it costs to rent, buy, colocate or call an API."
+        "Requests per second of a service. Shows what it costs to rent, buy, "
+        "colocate or call an API."
     )
-    prompt: str = option("Of a service: lengths of prompts, as for serve.", "512")
-    output: str = option("Of a service: lengths of outputs, as for serve.", "128", flags="--output")
+    prompt: str = option("With --rate: lengths of prompts, as in serve.", "512")
+    output: str = option("With --rate: lengths of outputs, as in serve.", "128", flags="--output")
     slo_ttft: float | None = option(
-        "Of a service: longest time to the first token; 2s if none.", metavar="TIME", parse=seconds
+        "With --rate: longest time to the first token. Default: 2s.", metavar="TIME", parse=seconds
     )
     slo_tpot: float | None = option(
-        "Of a service: longest time per further token; 100ms if none.",
+        "With --rate: longest time per further token. Default: 100ms.",
         metavar="TIME",
         parse=seconds,
     )
@@ -101,8 +103,8 @@ def breakeven(
     model: str = argument("Workload name or file.", "MODEL"),
     batch: int | None = option("Samples or sequences per batch."),
 ) -> None:
-    """Volumes from which an FPGA design or a chip is cheaper than buying the reference, development
-    included.
+    """Show from which volume an FPGA design or a chip, development included, is cheaper than buying
+    the reference.
 
     With --rate: what a service costs rented, bought, colocated, and from a hosted API.
     """

@@ -41,15 +41,21 @@ calibrate = typer.Typer(
 class CalibrationOptions:
     """What is measured and fitted, and where it goes."""
 
-    device: str = option("cpu or cuda:N.", "cpu", "NAME")
-    threads: str = option("Thread counts; 1 and all if left out.", "", "N,M")
-    dtypes: str = option("As fp32,bf16; the fast ones if left out.", "", "NAMES")
+    device: str = option("Device to measure: cpu or cuda:N.", "cpu", "NAME")
+    threads: str = option("Thread counts to measure. Default: 1 and all.", "", "N,M")
+    dtypes: str = option(
+        "Formats to measure, such as fp32,bf16. Default: those that the machine runs fast.",
+        "",
+        "NAMES",
+    )
     budget: str = option("Time to measure: 60s, 6m.", "6m", "TIME")
     out: Path | None = option(
-        "Folder for run and overlays; your configuration if left out.", metavar="DIR"
+        "Folder for the run and its overlays. Default: your configuration folder.", metavar="DIR"
     )
     resume: bool = option("Continue an interrupted run.", False)
-    name: str = option("Device the run describes; needed for another machine's.", "", "DEVICE")
+    name: str = option(
+        "Device that the run describes; needed for the run of another machine.", "", "DEVICE"
+    )
     despite_noise: bool = option("Fit although the machine was busy.", False)
     report: Path | None = option("Also write a page (HTML): figures and data.", metavar="FILE")
     force: bool = option("Let --report replace a page.", False)
@@ -145,7 +151,7 @@ def _say_errors(errors: list[Document]) -> None:
 @with_help
 def calibrate_check(
     out: Path | None = option(
-        "Folder for run and overlays; your configuration if left out.", metavar="DIR"
+        "Folder for the run and its overlays. Default: your configuration folder.", metavar="DIR"
     ),
     budget: float = option("Time to spend on each model.", 1.0, flags="--seconds"),
     heap: str = option("CPU: default, kept (the allocator keeps what is freed) or both.", "both"),

@@ -19,14 +19,15 @@ class CaptureOptions:
 
     training: bool = option("Capture a training step.", False)
     optimizer: str | None = option(
-        "Of training: sgd, momentum, adam, adamw or lamb; adamw if none.", metavar="NAME"
+        "Optimizer of training: sgd, momentum, adam, adamw or lamb. Default: adamw.", metavar="NAME"
     )
     precision: str | None = option(
-        "fp32, tf32, fp16, bf16, int8; quantised weights fp8, mxfp4, nvfp4, w8a8, w8a16, w4a16, "
-        "nf4, q4_k_m ... of llama.cpp; the published or usual one if none.",
+        "Number format: fp32, tf32, fp16, bf16, int8; quantised weights fp8, "
+        "mxfp4, nvfp4, w8a8, w8a16, w4a16, nf4; llama.cpp's q4_k_m ... Default: "
+        "the published or usual one.",
         metavar="NAME",
     )
-    name: str | None = option("Name of the workload; the factory's if left out.")
+    name: str | None = option("Name of the workload. Default: the factory's name.")
 
 
 @with_output
@@ -37,8 +38,8 @@ def capture(
         "pkg.module:factory; the factory returns (module, example inputs). Or FILE.onnx."
     ),
     merge_attention: bool = option(
-        "Take attention that the module writes out for the fused kernel; eager PyTorch runs it "
-        "apart.",
+        "Treat attention that the module writes out as the fused kernel; eager "
+        "PyTorch runs it unfused.",
         True,
         flags="--merge-attention/--no-merge-attention",
     ),

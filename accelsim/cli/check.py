@@ -23,15 +23,13 @@ class LineWords:
     """What is said of a line beside it."""
 
     device: str | None = option(
-        "Of lines: device of every rank; its memory and price.",
+        "Device of every rank; its memory and price count.",
         metavar="NAME",
         flags="--device -d",
     )
-    model: str | None = option(
-        "Of lines: workload, where they name none or another.", metavar="NAME"
-    )
+    model: str | None = option("Workload, where the line names none or another.", metavar="NAME")
     engine_version: str | None = option(
-        "Of lines: version whose options count; the newest that is listed if none.",
+        "Version whose options count. Default: the newest listed.",
         metavar="X.Y.Z",
     )
 
@@ -57,7 +55,7 @@ def check(
         "LINE",
     ),
 ) -> None:
-    """Say whether a line that starts an engine or a trainer fits, and what it costs."""
+    """Say whether a command line of an engine or a trainer fits, and what it costs."""
     from accelsim.handover.check import check_line, line_text
     from accelsim.report.handover import check_view
 

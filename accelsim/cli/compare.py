@@ -41,7 +41,7 @@ class CompareOptions:
     """What the models are compared over."""
 
     devices: tuple[str, ...] = option(
-        "Devices, or the words cpu, gpu, fpga, tpu, asic, all.",
+        "Devices, separated by commas; or the words cpu, gpu, fpga, tpu, asic, all.",
         (),
         metavar="D,D,...",
         flags="--devices -d",
@@ -73,7 +73,7 @@ def compare(
     limits: Annotated[Document, PageLimits],
     models: list[str] = argument("Workload names or files.", "MODEL"),
 ) -> None:
-    """Compare models over devices; the best of each column is marked, and what cannot run says
+    """Compare models over devices. The best of each column is marked; a pair that cannot run says
     why.
     """
     from accelsim.cli.selection import (

@@ -37,7 +37,7 @@ _VARIABLES = (
 
 @with_output
 def doctor(output: ResultWriter) -> None:
-    """Say what is here: versions, extras, devices found, data folders, and what is wrong."""
+    """Show what is installed here: versions, extras, devices, data folders, and what is wrong."""
     from accelsim import catalog
     from accelsim.catalog import clusters as cluster_catalog
     from accelsim.catalog import workloads as workload_catalog

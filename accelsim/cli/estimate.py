@@ -29,17 +29,22 @@ class EstimateOptions:
     device: str | None = option(
         "Device, or a slice: epyc-7763@8vcpu.", metavar="NAME", flags="--device -d"
     )
-    gpus: int = option("Devices that share the model, as -d '2 x NAME' has them.", 1)
+    gpus: int = option("Number of devices that share the model, as in -d '2 x NAME'.", 1)
     mode: str = option("inference or training.", "inference", "MODE")
     offer: str | None = option(
-        "Price to use: provider/region/instance[:spot]; else the cheapest.", metavar="ID"
+        "Offer whose price counts: provider/region/instance[:spot]. Default: the cheapest.",
+        metavar="ID",
     )
     device_file: Path | None = option(
         "Device profile of yours, instead of --device.", metavar="FILE"
     )
-    max_batch: bool = option("The largest batch that fits.", False)
-    batches: str | None = option("A table of batches, with the knee.", metavar="N,N,...")
-    operators: str = option("Operators to list, or all.", "10", "N")
+    max_batch: bool = option("Use the largest batch that fits.", False)
+    batches: str | None = option(
+        "Show a table of these batches, with its knee: the smallest batch with "
+        "nine tenths of the highest rate.",
+        metavar="N,N,...",
+    )
+    operators: str = option("Number of operators to list, or all.", "10", "N")
 
 
 @with_output

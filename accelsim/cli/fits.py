@@ -14,10 +14,10 @@ def fits(
     output: ResultWriter,
     model: str = argument("Workload that generates text: a name, or a file.", "MODEL"),
     device: str | None = option(
-        "Device; this machine's GPU, else its CPU, if none.", None, "NAME", "--device -d"
+        "Device. Default: this machine's GPU, else its CPU.", None, "NAME", "--device -d"
     ),
     context: int | None = option(
-        "Tokens of prompt and answer that must fit; 4,096 if none.", None, "N"
+        "Tokens of prompt and answer that must fit. Default: 4,096.", None, "N"
     ),
     memory: float | None = option(
         "Memory of the device in GiB, where it is sold with less than its profile has.",
@@ -25,12 +25,13 @@ def fits(
         "GIB",
     ),
     host: str | None = option(
-        "CPU that takes the layers that do not fit; this machine's, or a desktop's of 2022.",
+        "CPU that runs the layers that do not fit. Default: this machine's, or a "
+        "desktop's of 2022.",
         None,
         "NAME",
     ),
 ) -> None:
-    """Say which formats of a model fit on a device, how fast they are, and what line runs them."""
+    """Say which formats of a model fit a device, how fast they are, and which command runs them."""
     from accelsim.handover.fits import fits as ask
     from accelsim.report.handover import fits_view
 

@@ -22,7 +22,7 @@ def learn(
     ),
     known: Path | None = option("Profile that the runs are added to.", None, "FILE", "--add-to"),
 ) -> None:
-    """Learn from runs that you measured: --out FILE.json, which --learned then takes."""
+    """Learn from runs that you measured. --out writes the profile that --learned takes."""
     from accelsim.learning.learn import learn as learned_from
     from accelsim.report.learning import learned_view
 
@@ -44,7 +44,7 @@ def learn(
 def learn_show(
     output: ResultWriter, profile: Path = argument("A file that accelsim learn wrote.", "FILE")
 ) -> None:
-    """Show what a profile of measured runs holds, and what it makes of answers."""
+    """Show what a profile of measured runs holds, and how it changes answers."""
     from accelsim.estimation.learned import read_learned
     from accelsim.learning.learn import learned_systems
     from accelsim.report.learning import systems_view
@@ -62,7 +62,7 @@ def learn_steps(
     benchmark: Path = argument("JSON of vllm bench serve --save-result --save-detailed.", "FILE"),
     max_batch_tokens: int = option("The server's max_num_batched_tokens.", 8192),
 ) -> None:
-    """Make step times of a server from its benchmark, for serve to take in place of its own."""
+    """Make step times of a server from its benchmark, for serve --step-times."""
     from accelsim.report.listing import Listing
     from accelsim.serving.steps.fitted_steps import fit_steps
     from accelsim.serving.steps.server_run import read_benchmark, step_rows

@@ -17,7 +17,9 @@ def measure_next(
     runs: int = option("Most runs.", 3),
     months: float = option("Months that the fleet is rented.", 1.0),
 ) -> None:
-    """Say which runs to measure before a plan's fleet is rented, with their price; or to stop."""
+    """Say which runs are worth measuring before you rent a plan's fleet, and their price; or that
+    none is.
+    """
     from accelsim.handover.next_runs import measure_next as asked
     from accelsim.report.next_runs import next_runs_view
 

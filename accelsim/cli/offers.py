@@ -36,7 +36,8 @@ def list_offers(
     provider: str | None = option("Only this provider's.", metavar="NAME"),
     region: str | None = option("Only this region's.", metavar="CODE"),
     kind: str | None = option(
-        "Only with a price of on-demand, spot, committed-1y, committed-3y.", metavar="KIND"
+        "Only offers with a price of this kind: on-demand, spot, committed-1y, committed-3y.",
+        metavar="KIND",
     ),
     provider_class: str | None = option(
         "Only of these classes of providers: hyperscaler, specialised, marketplace, unlisted.",
@@ -121,7 +122,7 @@ def import_offers(
     source: str = argument(
         "CSV file of a price feed, or a folder of SkyPilot's catalogue.", "SOURCE"
     ),
-    as_of: str = option("Date of prices that the feed gives none of.", "", "DATE"),
+    as_of: str = option("Date of prices to which the feed gives no date.", "", "DATE"),
     refused: Path | None = option("Write what was refused or corrected (CSV).", metavar="FILE"),
 ) -> None:
     """Clean a price feed: --out FILE.csv is a price file of yours, and the table shows what was
@@ -150,7 +151,7 @@ def update_offers(
         "PATH",
         "--from",
     ),
-    as_of: str = option("Date of prices that the catalogue gives none of.", "", "DATE"),
+    as_of: str = option("Date of prices to which the catalogue gives no date.", "", "DATE"),
     refused: Path | None = option("Write what was refused or corrected (CSV).", metavar="FILE"),
 ) -> None:
     """Bring the price book up to date from a public catalogue: its prices replace those of the same

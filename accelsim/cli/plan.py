@@ -20,8 +20,8 @@ def plan(
     output: ResultWriter,
     scenario: Path = argument("Scenario (YAML or JSON); accelsim init writes one.", "FILE"),
 ) -> None:
-    """Recommend the cheapest fleet for services and jobs, with what certainty costs; exits with 3
-    where none keeps all limits.
+    """Recommend the cheapest fleet for services and jobs, and say what certainty costs. Exit code 3
+    if no fleet keeps all limits.
     """
     from accelsim.capacity.plan import plan as recommend
     from accelsim.report.capacity import capacity_view, fleet_rows

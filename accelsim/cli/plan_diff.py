@@ -25,9 +25,11 @@ def plan_diff(
     price: PriceChoice,
     old: str = argument(_SIDE, "OLD"),
     new: str = argument("The same, that may take its place.", "NEW"),
-    tolerance: float = option("Share of a figure that is not told apart.", 0.01),
+    tolerance: float = option("Relative change below which two figures count as equal.", 0.01),
 ) -> None:
-    """Say what changes in USD, kWh, p99 and risk; exit code 1 where anything gets worse."""
+    """Say what changes in USD, kWh, p99 and risk between two plans. Exit code 1 if anything gets
+    worse.
+    """
     from accelsim.handover.difference import difference
     from accelsim.report.handover import difference_view
 

@@ -19,13 +19,13 @@ class PageLimits:
     """What the page of a comparison draws as lines."""
 
     slo_s: float | None = option(
-        "Longest time of a batch, as 50ms; a line of the page, and who keeps it.",
+        "Longest time of a batch, such as 50ms. The page draws it and says who keeps it.",
         metavar="TIME",
         flags="--slo",
         parse=seconds,
     )
     budget_usd: float | None = option(
-        "Most USD per 1,000 samples; a line of the page, and who keeps it.",
+        "Most USD per 1,000 samples. The page draws it and says who keeps it.",
         metavar="USD",
         flags="--budget",
     )

@@ -48,12 +48,13 @@ class ResultWriter:
     """
 
     output_format: OutputFormat = option(
-        "How the result is written.", OutputFormat.TABLE, flags="--format"
+        "Format of the result.", OutputFormat.TABLE, flags="--format"
     )
     out: Path | None = option(
-        "Write the result to this new file, as its name ends: json, csv, md, html, png, else a "
-        "table; of plan, serve and train, a name without an ending is a folder of what carries it "
-        "out: engine lines, trainers' settings, SkyPilot.",
+        "Write the result to this new file. Its ending sets the format: json, "
+        "csv, md, html, png, else a table. For plan, serve and train, a name "
+        "without an ending is a folder with what carries it out: engine lines, "
+        "trainers' settings, SkyPilot.",
         metavar="FILE",
     )
     report: Path | None = option(

@@ -31,8 +31,8 @@ _NAMED = ("workload", "device", "batch", "precision")
 def top_results(
     output: ResultWriter,
     folder: Path = argument("Folder of a sweep.", "DIR"),
-    by: str = option("Figure to be small; COLUMN:max to be large.", REQUIRED, "COLUMN"),
-    count: int = option("How many points.", 10, "N", "--count -n"),
+    by: str = option("Figure to minimise; COLUMN:max maximises.", REQUIRED, "COLUMN"),
+    count: int = option("Number of points.", 10, "N", "--count -n"),
     where: str = option("Only points with these values.", "", "COLUMN=VALUE,..."),
 ) -> None:
     """The best points by one figure."""
@@ -48,7 +48,7 @@ def pareto_results(
     output: ResultWriter,
     folder: Path = argument("Folder of a sweep.", "DIR"),
     objectives: str = option(
-        "Figures to be small, two at least; COLUMN:max to be large.", REQUIRED, "COLUMN,..."
+        "Two or more figures to minimise; COLUMN:max maximises.", REQUIRED, "COLUMN,..."
     ),
     where: str = option("Only points with these values.", "", "COLUMN=VALUE,..."),
 ) -> None:
@@ -74,8 +74,10 @@ def pivot_results(
     folder: Path = argument("Folder of a sweep.", "DIR"),
     rows: str = option("Field of the rows.", REQUIRED, "COLUMN"),
     columns: str = option("Field of the columns.", REQUIRED, "COLUMN"),
-    values: str = option("Figure shown.", REQUIRED, "COLUMN"),
-    how: str = option("Of several points in a cell: min, max, mean, median, count.", "min", "WAY"),
+    values: str = option("Figure to show.", REQUIRED, "COLUMN"),
+    how: str = option(
+        "How several points of a cell become one: min, max, mean, median, count.", "min", "WAY"
+    ),
     where: str = option("Only points with these values.", "", "COLUMN=VALUE,..."),
 ) -> None:
     """A table of one figure by two fields."""

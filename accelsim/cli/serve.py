@@ -43,22 +43,23 @@ class Asked:
     """What is asked of a load, and written of it."""
 
     duration: float | None = option(
-        "Simulated time to draw requests for; instead of --requests.", metavar="SECONDS"
+        "Simulated time in which requests come; instead of --requests.", metavar="SECONDS"
     )
-    seed: int = option("Of the random numbers.", 0)
+    seed: int = option("Seed of the random numbers.", 0)
     arrivals: Path | None = option(
         "Trace of requests: CSV, JSON lines or JSON (Azure, Mooncake, vLLM's benchmark, "
         "ShareGPT, or arrival_s, prompt_tokens, output_tokens); with --rate at that rate.",
         metavar="FILE",
     )
     find: str | None = option(
-        "max-rate; or for --rate min-replicas, cheapest (ranks and replicas) or limits (batches,"
-        " memory), under the --slo targets.",
+        "Search under the --slo targets: max-rate; or, for --rate, min-replicas, "
+        "cheapest (ranks and replicas) or limits (batches, memory).",
         metavar="WHAT",
     )
     step_times: Path | None = option(
-        "Measured steps in place of predicted ones: a CSV of prefill_tokens, "
-        "prefill_context_sum, decode_count, decode_context_sum, s, J (see learn steps).",
+        "Use measured steps instead of predicted steps: a CSV of prefill_tokens, "
+        "prefill_context_sum, decode_count, decode_context_sum, s, J (see learn "
+        "steps).",
         metavar="FILE",
     )
     requests_out: Path | None = option(

@@ -24,9 +24,9 @@ class Server:
     """What every layout is served by."""
 
     engine: str | None = option(
-        "vllm, sglang or tensorrt-llm; name@version for one that is not the newest.", metavar="NAME"
+        "Engine: vllm, sglang or tensorrt-llm. NAME@VERSION takes an older version.", metavar="NAME"
     )
-    kv_blocks: int | None = option("Cache blocks of a replica, as of serve.")
+    kv_blocks: int | None = option("Cache blocks of a replica, as in serve.")
 
 
 @with_output
@@ -40,13 +40,14 @@ def serve_search(
     price: PriceChoice,
     model: str = argument("Workload name or file.", "MODEL"),
     rate: float | None = option(
-        "Requests per second that the replicas serve together; full batches of one replica if none."
+        "Requests per second that the replicas serve together. Default: full "
+        "batches of one replica."
     ),
     trace: Path | None = option(
-        "Trace of requests, as of serve; with --rate at that rate.", None, "FILE", "--arrivals"
+        "Trace of requests, as in serve; with --rate at that rate.", None, "FILE", "--arrivals"
     ),
-    seed: int = option("Of the random numbers.", 0),
-    simulate: int = option("Layouts to simulate.", 4),
+    seed: int = option("Seed of the random numbers.", 0),
+    simulate: int = option("Number of layouts to simulate.", 4),
 ) -> None:
     """Find the cheapest way to serve a load: devices, ranks, limits of batches and formats."""
     from accelsim.report.serving_search import search_view

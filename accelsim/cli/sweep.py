@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 class Workers:
     """Where points are answered."""
 
-    workers: int | None = option("Processes; as many as CPUs if none.")
-    executor: str = option("local, or dask://HOST:PORT of a cluster.", "local", "WHERE")
+    workers: int | None = option("Number of processes. Default: one per CPU.")
+    executor: str = option(
+        "Where points run: local, or dask://HOST:PORT of a cluster.", "local", "WHERE"
+    )
 
 
 @with_help
@@ -34,12 +36,16 @@ def sweep(
     where: Annotated[Document, Workers],
     limits: Annotated[Document, PageLimits],
     spec: Path = argument("Sweep (YAML or JSON).", "SPEC"),
-    out: str = option("Folder of the results; gone on with.", REQUIRED, "DIR"),
+    out: str = option(
+        "Folder of the results; an unfinished sweep continues there.", REQUIRED, "DIR"
+    ),
     report: Path | None = option("Also write a page of the points (HTML).", metavar="FILE"),
     force: bool = option("Let --report replace a page.", False),
     quiet: bool = option("Print nothing but the result.", False, flags="--quiet -q"),
 ) -> None:
-    """Answer all points of a sweep, kept as Parquet; run again, it goes on where it stopped."""
+    """Answer all points of a sweep and keep them as Parquet. Run again, it continues where it
+    stopped.
+    """
     from accelsim.cli.progress import progress_bar
     from accelsim.exploration.sweeps.run import sweep as run_sweep
     from accelsim.result import json_text

@@ -37,13 +37,13 @@ class PlanWords:
         "Fields of the plan: dp, tp, sp, pp, cp, ep, etp, zero, chunks ...; dp takes what is left.",
         metavar="dp=8,tp=4,...",
     )
-    search: bool = option("Find the best plan; fields of --plan stay.", False)
+    search: bool = option("Find the best plan; fields in --plan stay fixed.", False)
     microbatch: int | None = option("Samples that a rank runs together.")
     recompute: str | None = option(
-        "Activations computed again: none, selective or full.", metavar="HOW"
+        "Activations that are computed again: none, selective or full.", metavar="HOW"
     )
     schedule: str | None = option(
-        "Of a pipeline: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe.", metavar="NAME"
+        "Schedule of a pipeline: gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipe.", metavar="NAME"
     )
 
 
@@ -52,11 +52,11 @@ class Limits:
     """What a run may take."""
 
     deadline: float | None = option(
-        "Longest time of the whole run; a line of the page, and whether it is kept.",
+        "Longest time of the whole run. The page draws it and says whether it is kept.",
         metavar="HOURS",
     )
     budget: float | None = option(
-        "Most USD of the whole run; a line of the page, and whether it is kept.", metavar="USD"
+        "Most USD of the whole run. The page draws it and says whether it is kept.", metavar="USD"
     )
 
 
@@ -71,7 +71,8 @@ class Surroundings:
         "pue=1.2,...",
     )
     offer: str | None = option(
-        "Price to use: provider/region/instance[:spot]; else the cheapest.", metavar="ID"
+        "Offer whose price counts: provider/region/instance[:spot]. Default: the cheapest.",
+        metavar="ID",
     )
     trace: Path | None = option("Write the iteration as a trace for Perfetto.", metavar="FILE")
 
@@ -89,7 +90,7 @@ def train(
         "MODEL",
     ),
 ) -> None:
-    """Estimate training on many devices: one plan, or the best one found."""
+    """Estimate training on many devices: with a given plan, or with the best plan (--search)."""
     from accelsim.files.output import check_output
     from accelsim.training.estimate import train as estimate_training
     from accelsim.training.length import parse_conditions

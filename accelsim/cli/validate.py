@@ -35,7 +35,7 @@ class ScoreOptions:
     """What is scored, and what is written beside the result."""
 
     data: Path | None = option(
-        "Folder of measured tables; those that ship with accelsim if left out.", metavar="DIR"
+        "Folder of measured tables. Default: those that ship with accelsim.", metavar="DIR"
     )
     tier: str = option(
         "Parameters to predict with: best, spec, fitted or measured.", "best", "TIER"
@@ -46,8 +46,8 @@ class ScoreOptions:
         "Also write ACCURACY.md, ACCURACY.json and EVIDENCE.json to this folder.", metavar="DIR"
     )
     runs: Path | None = option(
-        "Score these runs of yours, as accelsim learn reads them or wrote them, each corrected by "
-        "the others.",
+        "Score your own runs, each corrected by the others. Files are those that "
+        "accelsim learn reads or writes.",
         metavar="FILE",
     )
     check: bool = option(
@@ -121,7 +121,7 @@ def accuracy(
     output: ResultWriter,
     device: str | None = option("Only this device.", metavar="NAME", flags="--device -d"),
 ) -> None:
-    """Show how accurate this version of accelsim was found to be, per suite or for one device."""
+    """Show how accurate this version of accelsim is, per suite or for one device."""
     from accelsim import catalog
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
     from accelsim.report.score_page import score_page

@@ -32,13 +32,13 @@ class PriceChoice:
     """
 
     offer: str | None = None
-    usd_per_hour: float | None = option("Own price of the device, instead of an offer's.")
+    usd_per_hour: float | None = option("Your own price of the device, instead of an offer's.")
     provider: str | None = option("Only offers of this provider.", metavar="NAME")
     region: str | None = option(
         "Only offers of this region, or of a pattern: eu-*.", metavar="NAME"
     )
     kind: str | None = option(
-        "Price kind: on-demand, spot, committed-1y, committed-3y; on-demand if none.",
+        "Price kind: on-demand, spot, committed-1y, committed-3y. Default: on-demand.",
         metavar="KIND",
     )
     discounts: str | None = option(
@@ -46,12 +46,12 @@ class PriceChoice:
     )
     max_usd_per_hour: float | None = option("Most that one device may cost per hour.")
     provider_class: str | None = option(
-        "Classes of providers: hyperscaler, specialised, marketplace, unlisted, any; all but "
-        "marketplaces if none.",
+        "Classes of providers: hyperscaler, specialised, marketplace, unlisted, "
+        "any. Default: all but marketplaces.",
         metavar="CLASS,...",
     )
     spot_age_days: float | None = option(
-        "Oldest spot price that is chosen, in days; 30 if none.", metavar="DAYS"
+        "Oldest spot price that may be chosen, in days. Default: 30.", metavar="DAYS"
     )
 
 

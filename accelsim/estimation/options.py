@@ -47,7 +47,7 @@ class RunShape:
     seq_len: int | None = option("Input tokens per sequence.")
     output_len: int | None = option("Tokens generated per sequence; 0 for one forward pass.")
     image_size: int | None = option("Side of the image, in pixels.")
-    steps: int | None = option("Denoising steps of an image, of diffusion models.")
+    steps: int | None = option("Diffusion models: denoising steps of an image.")
 
 
 @checked
@@ -56,19 +56,18 @@ class TrainingOptions:
     """How a model is trained."""
 
     optimizer: str | None = option(
-        "Of training: sgd, momentum, adam, adamw or lamb; adamw if none.", metavar="NAME"
+        "Optimizer of training: sgd, momentum, adam, adamw or lamb. Default: adamw.", metavar="NAME"
     )
-    accumulation: int | None = option(
-        "Of training: parts of the batch before the optimizer's step."
-    )
+    accumulation: int | None = option("Training: microbatches before each optimizer step.")
     recompute: str | None = option(
-        "Of training: activation checkpointing: none, selective or full.", metavar="HOW"
+        "Training: activation checkpointing, none, selective or full.", metavar="HOW"
     )
     lora_rank: int | None = option(
-        "Of training: rank of adapters that are trained in place of the weights."
+        "Training: rank of adapters that are trained instead of the weights."
     )
     document_len: int | None = option(
-        "Of training: mean tokens of the documents packed into a sequence; attention stays in each."
+        "Training: mean tokens of the documents packed into a sequence; attention"
+        " stays within each."
     )
 
 
@@ -89,10 +88,11 @@ class RunOptions:
     shape: RunShape = field(default_factory=RunShape)
     training: TrainingOptions = field(default_factory=TrainingOptions)
     host: str | DeviceProfile | None = option(
-        "Device that runs operators the other cannot; transfers are charged.", metavar="DEVICE"
+        "Device that runs operators the other device cannot run; transfers are charged.",
+        metavar="DEVICE",
     )
     tier: str = option(
-        "Parameters: best (fitted where there are any), spec or fitted.", "best", "TIER"
+        "Parameters: best (fitted ones if the device has any), spec or fitted.", "best", "TIER"
     )
     power_limit_w: float | None = option(
         "Power limit set on each GPU, in watts, below its own (nvidia-smi -pl).",
@@ -100,11 +100,11 @@ class RunOptions:
         flags="--power-limit",
     )
     heap: str = option(
-        "Memory of a calibrated CPU: default, or kept where the allocator keeps what is freed.",
+        "Memory allocator of a calibrated CPU: default, or kept, which keeps freed memory.",
         "default",
         "HOW",
     )
-    threads: int | None = option("Threads of a CPU; one for each of its cores if left out.")
+    threads: int | None = option("Threads of a CPU. Default: one for each core.")
     learned: str | Path | None = option(
         "Profile of your own runs that corrects the answer (accelsim learn).", metavar="FILE"
     )

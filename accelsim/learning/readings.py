@@ -22,8 +22,8 @@ class Told:
     engine: str | None = option(
         "Software that ran it, such as vllm@0.11, where the file names none.", metavar="NAME"
     )
-    tp: int | None = option("Ranks of a replica; 1 if none.", within=(1, 100_000))
-    precision: str | None = option("Number format; the usual one if none.", metavar="NAME")
+    tp: int | None = option("Ranks of a replica. Default: 1.", within=(1, 100_000))
+    precision: str | None = option("Number format. Default: the usual one.", metavar="NAME")
     driver: str | None = option("Version of the device's driver.", metavar="TEXT")
     cluster: str | None = option("Cluster that trained, where the file names none.", metavar="NAME")
     gpus: int | None = option("Devices that trained together.", within=(1, 1_000_000))

@@ -96,14 +96,17 @@ class PrefillOptions:
     """Replicas that compute prompts alone and send the caches to those that generate."""
 
     device: str | None = option(
-        "Compute prompts apart on replicas of this device; caches move to the others.",
+        "Compute prompts on replicas of their own, on this device; their caches "
+        "move to the other replicas.",
         metavar="NAME",
         flags="--prefill-device",
     )
-    replicas: int = option("How many of them.", 1, flags="--prefill-replicas", within=_COUNT)
-    tp: int = option("Ranks of each of them.", 1, flags="--prefill-tp", within=_COUNT)
+    replicas: int = option(
+        "Number of replicas for prompts.", 1, flags="--prefill-replicas", within=_COUNT
+    )
+    tp: int = option("Ranks of each replica for prompts.", 1, flags="--prefill-tp", within=_COUNT)
     link: str = option(
-        "Link of the catalogue that caches move over (infiniband-ndr if none).",
+        "Link of the catalogue over which caches move.",
         "infiniband-ndr",
         "NAME",
         "--kv-link",
@@ -248,38 +251,42 @@ class ServingOptions:
     """
 
     engine: str | None = option(
-        "vllm, sglang, tensorrt-llm or static; name@version for one that is not the newest.",
+        "Engine: vllm, sglang, tensorrt-llm or static. NAME@VERSION takes an older version.",
         metavar="NAME",
     )
-    replicas: int = option("Copies of the model.", 1, within=_COUNT)
-    tp: int = option("Ranks that share heads and columns.", 1, within=_COUNT)
-    pp: int = option("Pipeline stages.", 1, within=_COUNT)
-    ep: int = option("Ranks that share the experts.", 1, within=_COUNT)
-    cluster: str | None = option(
-        "What joins the ranks; one of the device's nodes if none.", metavar="NAME"
+    replicas: int = option(
+        "Replicas: copies of the model, each on its own devices.", 1, within=_COUNT
     )
-    max_batch_tokens: int | None = option("Tokens of a step; the engine's if none.", within=_COUNT)
+    tp: int = option("Tensor parallelism: ranks that share heads and columns.", 1, within=_COUNT)
+    pp: int = option("Pipeline stages.", 1, within=_COUNT)
+    ep: int = option("Expert parallelism: ranks that share the experts.", 1, within=_COUNT)
+    cluster: str | None = option(
+        "Cluster or node that joins the ranks. Default: a node of the device.", metavar="NAME"
+    )
+    max_batch_tokens: int | None = option(
+        "Limit of tokens per step. Default: the engine's.", within=_COUNT
+    )
     max_seqs: int | None = option(
-        "Sequences, or items of a batch, at once; the engine's if none.", within=_COUNT
+        "Limit of sequences (or items of a batch) at once. Default: the engine's.", within=_COUNT
     )
     memory_fraction: float | None = option(
-        "The engine's share of the memory.", flags="--gpu-memory-utilization"
+        "Share of the memory that the engine takes.", flags="--gpu-memory-utilization"
     )
     kv_blocks: int | None = option(
-        "Cache blocks of a replica, as the engine counts them (vLLM: num_gpu_blocks); as many as "
-        "its memory holds if none.",
+        "Cache blocks of a replica, as the engine counts them (vLLM: "
+        "num_gpu_blocks). Default: as many as memory holds.",
         within=_BLOCKS,
     )
     prefix_cache: bool | None = None
     step_overhead_s: float | None = None
     batch_window_s: float | None = option(
-        "Of static batches: longest wait for others (5ms).",
+        "Static batches: longest wait for other requests (5ms).",
         metavar="TIME",
         flags="--batch-window",
         parse=seconds,
     )
     router: str = option(
-        "round-robin, random, least-outstanding, least-waiting, least-kv or prefix-aware.",
+        "Router: round-robin, random, least-outstanding, least-waiting, least-kv or prefix-aware.",
         "least-outstanding",
         "NAME",
     )
@@ -298,18 +305,22 @@ class ServingOptions:
         parse=gigabytes,
     )
     preemption: str = option(
-        "Caches of sequences put back: recompute, or swap to --host-cache.", "recompute", "NAME"
+        "What happens to the cache of a sequence that is put back: recompute, or "
+        "swap to --host-cache.",
+        "recompute",
+        "NAME",
     )
     speculation: Speculation | None = option(
-        "Tokens guessed ahead, chance that a guess is right, and the model that guesses: "
-        "4:0.8:llama-3.2-1b, mtp for its own layers, or none; a range over none and mtp where a "
-        "model has such layers and nothing is said.",
+        "Speculation: tokens guessed ahead, chance that a guess is right, and the"
+        " model that guesses, as 4:0.8:llama-3.2-1b (mtp: the model's own "
+        "layers), or none. Default for models with such layers: a range over none"
+        " and mtp.",
         metavar="PARTS",
         flags="--speculate",
         parse=_guesses,
     )
     adapters: Adapters | None = option(
-        "Low-rank adapters in device memory and their rank: 8:32.",
+        "Number of low-rank adapters in device memory, and their rank: 8:32.",
         metavar="PARTS",
         parse=of_parts(
             Adapters, "(?P<count>[^:]+):?(?P<rank>.*)", "NUMBER or NUMBER:RANK, such as 8:32"
@@ -326,11 +337,11 @@ class ServingOptions:
         repeated=True,
     )
     max_outstanding: int | None = option(
-        "Refuse requests while every replica has so many.", within=_COUNT
+        "Refuse requests while every replica has this many.", within=_COUNT
     )
     autoscale: ScalingPolicy | None = option(
-        "Replicas that come and go: utilisation:0.7 or queue:8:1-16 (requests per replica, "
-        "fewest-most).",
+        "Add and remove replicas with the load: utilisation:0.7 or queue:8:1-16 "
+        "(requests per replica, fewest-most).",
         metavar="POLICY",
         parse=of_parts(
             ScalingPolicy,

@@ -16,21 +16,24 @@ class SearchSpace:
     """What is tried."""
 
     devices: tuple[str, ...] = option(
-        "Devices to try; every GPU with an on-demand offer if none.",
+        "Devices to try. Default: every GPU with an on-demand offer.",
         (),
         "D,D,...",
         "--devices -d",
         words,
     )
     precisions: tuple[str, ...] = option(
-        "Formats to try; the model's usual one if none.", (), "P,P,...", parse=words
+        "Formats to try. Default: the model's usual one.", (), "P,P,...", parse=words
     )
     tp: tuple[int, ...] = option(
-        "Ranks that share heads and columns.", (1, 2, 4, 8), "N,N,...", parse=integers
+        "Tensor parallelism: ranks that share heads and columns.",
+        (1, 2, 4, 8),
+        "N,N,...",
+        parse=integers,
     )
     pp: tuple[int, ...] = option("Pipeline stages.", (1,), "N,N,...", parse=integers)
     ep: tuple[int, ...] = option(
-        "Ranks that share the experts; of a mixture 1 and tp if none.",
+        "Expert parallelism: ranks that share the experts. Default for a mixture: 1 and tp.",
         (),
         "N,N,...",
         parse=integers,
@@ -39,13 +42,13 @@ class SearchSpace:
         "Limits of sequences at once to try.", _SEQS, "N,N,...", parse=integers
     )
     max_batch_tokens: tuple[int, ...] = option(
-        "Limits of tokens of a step to try.", _TOKENS, "N,N,...", parse=integers
+        "Limits of tokens per step to try.", _TOKENS, "N,N,...", parse=integers
     )
     together: bool = option(
-        "Try no layouts with prompts on replicas of their own.", False, flags="--no-split"
+        "Leave out layouts with prompts on replicas of their own.", False, flags="--no-split"
     )
     kv_link: str = option(
-        "Link of the catalogue that caches of split layouts move over.",
+        "Link of the catalogue over which caches move to replicas that generate.",
         PrefillOptions().link,
         "NAME",
     )

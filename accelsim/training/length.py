@@ -54,7 +54,7 @@ class RunLength:
     )
     preemption_mtbf_s: float | None = None
     checkpoint_s: float | None = option(
-        "Between two checkpoints; the best if failures are given.",
+        "Time between two checkpoints. Default with failures: the best one.",
         metavar="SECONDS",
         flags="--checkpoint",
     )

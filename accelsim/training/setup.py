@@ -72,12 +72,13 @@ class TrainingPlace:
         "Cluster or node; see: accelsim clusters list.", metavar="NAME", flags="--cluster -c"
     )
     device: str | DeviceProfile | None = option(
-        "Device, where no cluster is named.", metavar="NAME", flags="--device -d"
+        "Device, if no cluster is named.", metavar="NAME", flags="--device -d"
     )
     gpus: int | None = option(
-        "Devices; all of the cluster or cloud instance, or one, if left out.", flags="--gpus -n"
+        "Number of devices. Default: all of the cluster or cloud instance, else one.",
+        flags="--gpus -n",
     )
-    global_batch: int | None = option("Samples of an iteration.")
+    global_batch: int | None = option("Samples of an iteration, on all devices.")
 
     def __post_init__(self) -> None:
         """Refuse counts below one.

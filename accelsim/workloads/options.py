@@ -23,36 +23,38 @@ class ModelOptions:
     """
 
     precision: str | Precision | None = option(
-        "fp32, tf32, fp16, bf16, int8; quantised weights fp8, mxfp4, nvfp4, w8a8, w8a16, w4a16, "
-        "nf4, q4_k_m ... of llama.cpp; the published or usual one if none.",
+        "Number format: fp32, tf32, fp16, bf16, int8; quantised weights fp8, "
+        "mxfp4, nvfp4, w8a8, w8a16, w4a16, nf4; llama.cpp's q4_k_m ... Default: "
+        "the published or usual one.",
         metavar="NAME",
     )
     expert_precision: str | None = option(
-        "Precision of routed experts, where it is not that of the rest: fp8, nvfp4, w4a16 ...",
+        "Precision of routed experts, if it differs from the rest: fp8, nvfp4, w4a16 ...",
         metavar="NAME",
     )
     weight_format: str | None = option(
-        "Format of stored weights alone: int8, mxfp4 ...", metavar="NAME"
+        "Format of stored weights, without the arithmetic: int8, mxfp4 ...", metavar="NAME"
     )
     kv_format: str | None = option(
         "Format of cached keys and values: fp8, int8 ...", metavar="NAME", flags="--kv"
     )
     stack: str | None = option(
-        "Software that runs it: pytorch, tensorrt, vllm, llama-cpp, openvino ... (accelsim "
-        "stacks list), name@version for another version; the usual if none.",
+        "Software that runs the model: pytorch, tensorrt, vllm, llama-cpp, "
+        "openvino ... (accelsim stacks list). NAME@VERSION takes another version."
+        " Default: the usual one.",
         metavar="NAME",
     )
     execution: str | None = option("Mode of pytorch: eager, graph or compiled.", metavar="HOW")
     layout: str | None = option(
-        "Of convolutions under pytorch: channels_last or nchw.", metavar="NAME"
+        "Layout of convolutions under pytorch: channels_last or nchw.", metavar="NAME"
     )
     fused_attention: bool = option(
-        "Attention writes its scores to memory, without a fused kernel.",
+        "Attention without a fused kernel; it writes its scores to memory.",
         True,
         flags="--unfused-attention",
     )
     sparse_weights: bool = option(
-        "Weights have the structured sparsity the chip has a rate for.", False
+        "Weights have the structured sparsity for which the chip has a rate.", False
     )
 
     def policy(self, default: Precision) -> Precision:

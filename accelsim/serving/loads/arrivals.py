@@ -50,16 +50,17 @@ class Arrivals:
 
     rate_per_s: float | None = option("Requests per second.", flags="--rate")
     users: int | None = option(
-        "Users of a closed loop, who send the next request when the last has ended.", within=_COUNT
+        "Users of a closed loop: each sends the next request when the last has ended.",
+        within=_COUNT,
     )
     requests: int | None = option(
-        "Requests to simulate; as many as a steady state needs if none.", within=_COUNT
+        "Requests to simulate. Default: as many as a steady state needs.", within=_COUNT
     )
     process: str = option(
         "How requests come: poisson, gamma, uniform, diurnal or burst.", "poisson", "NAME"
     )
     cv: float = option(
-        "Of gamma: coefficient of variation of the gaps.", 2.0, within=(_LEAST, 100.0)
+        "Gamma arrivals: coefficient of variation of the gaps.", 2.0, within=(_LEAST, 100.0)
     )
     period_s: float = ranged(86_400.0, (_LEAST, 1e9))
     swing_fraction: float = ranged(0.5, (0, 1))
@@ -72,7 +73,7 @@ class Arrivals:
     )
     output: str = option("Lengths of outputs.", "lognormal:160:0.8", "DIST")
     turns: int = option(
-        "Turns of a session; each starts with all that was said before.", 1, within=_COUNT
+        "Turns of a session; each prompt starts with the whole session so far.", 1, within=_COUNT
     )
     prefixes: int = ranged(0, (0, _MOST))
     prefix_tokens: int = ranged(0, (0, LONGEST_TOKENS))
