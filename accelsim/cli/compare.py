@@ -73,8 +73,8 @@ def compare(
     limits: Annotated[Document, PageLimits],
     models: list[str] = argument("Workload names or files.", "MODEL"),
 ) -> None:
-    """Compare models over devices. The best of each column is marked; a pair that cannot run says
-    why.
+    """Compare models over devices; the best of each column is marked, and a pair that cannot run
+    says why.
     """
     from accelsim.cli.selection import (
         chosen_devices,

@@ -22,7 +22,7 @@ def learn(
     ),
     known: Path | None = option("Profile that the runs are added to.", None, "FILE", "--add-to"),
 ) -> None:
-    """Learn from runs that you measured. --out writes the profile that --learned takes."""
+    """Learn from runs that you measured; --out writes the profile that --learned takes."""
     from accelsim.learning.learn import learn as learned_from
     from accelsim.report.learning import learned_view
 

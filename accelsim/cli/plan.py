@@ -20,7 +20,7 @@ def plan(
     output: ResultWriter,
     scenario: Path = argument("Scenario (YAML or JSON); accelsim init writes one.", "FILE"),
 ) -> None:
-    """Recommend the cheapest fleet for services and jobs, and say what certainty costs. Exit code 3
+    """Recommend the cheapest fleet for services and jobs, and say what certainty costs; exit code 3
     if no fleet keeps all limits.
     """
     from accelsim.capacity.plan import plan as recommend

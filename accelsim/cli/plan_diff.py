@@ -27,7 +27,7 @@ def plan_diff(
     new: str = argument("The same, that may take its place.", "NEW"),
     tolerance: float = option("Relative change below which two figures count as equal.", 0.01),
 ) -> None:
-    """Say what changes in USD, kWh, p99 and risk between two plans. Exit code 1 if anything gets
+    """Say what changes in USD, kWh, p99 and risk between two plans; exit code 1 if anything gets
     worse.
     """
     from accelsim.handover.difference import difference

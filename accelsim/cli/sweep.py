@@ -43,7 +43,7 @@ def sweep(
     force: bool = option("Let --report replace a page.", False),
     quiet: bool = option("Print nothing but the result.", False, flags="--quiet -q"),
 ) -> None:
-    """Answer all points of a sweep and keep them as Parquet. Run again, it continues where it
+    """Answer all points of a sweep and keep them as Parquet; run again, it continues where it
     stopped.
     """
     from accelsim.cli.progress import progress_bar
