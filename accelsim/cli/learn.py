@@ -62,7 +62,7 @@ def learn_steps(
     benchmark: Path = argument("JSON of vllm bench serve --save-result --save-detailed.", "FILE"),
     max_batch_tokens: int = option("The server's max_num_batched_tokens.", 8192),
 ) -> None:
-    """Make step times of a server from its benchmark, for serve --step-times."""
+    """Make step times of a server from its benchmark, for serve to use instead of its own."""
     from accelsim.report.listing import Listing
     from accelsim.serving.steps.fitted_steps import fit_steps
     from accelsim.serving.steps.server_run import read_benchmark, step_rows
