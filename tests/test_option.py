@@ -11,6 +11,7 @@ from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.options import (
     Adapters,
     PoolOptions,
+    ServiceClass,
     ServingOptions,
     Speculation,
 )
@@ -58,6 +59,11 @@ def test_lists_and_sizes():
             "device=l4,replicas=4,model=llama-3.2-1b,share=0.3",
             PoolOptions("l4", 4, "llama-3.2-1b", 0.3),
         ),
+        (
+            "classes",
+            "name=chat,ttft=300ms,share=0.3,priority=1",
+            ServiceClass("chat", 0.3, 1, 0.3),
+        ),
     ],
 )
 def test_values_with_parts_are_read_once(name, text, value):
@@ -75,6 +81,8 @@ def test_values_with_parts_are_read_once(name, text, value):
         ("pools", "replicas=4"),
         ("pools", "device=l4,colour=red"),
         ("pools", "device=l4,replicas=x"),
+        ("classes", "ttft=300ms"),
+        ("classes", "name=a,priority=x"),
     ],
 )
 def test_texts_of_another_form_are_refused_by_the_flag_s_name(name, text):

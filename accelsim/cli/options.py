@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
+from keyword import iskeyword
 from typing import Annotated, Any
 
 import typer
@@ -99,9 +100,10 @@ def _classes(annotation: Any) -> tuple[type, ...]:
 
 
 def _name(entry: Field[Any]) -> str:
-    """Name of the parameter that a field is."""
+    """Name of the parameter that a field is; its own where the flag is a word of Python."""
     flags = entry.metadata["flags"] or entry.name
-    return str(flags.split()[0].removeprefix("--").replace("-", "_"))
+    name = str(flags.split()[0].removeprefix("--").replace("-", "_"))
+    return entry.name if iskeyword(name) else name
 
 
 def _type(kind: type, entry: Field[Any]) -> Any:

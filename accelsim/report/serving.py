@@ -50,6 +50,11 @@ _POOL = (
     "started][; {replicas_removed} let go][; {replicas_lost} lost]"
     "[; {requests_restarted} requests begun anew]"
 )
+_CLASS = (
+    "{name}, priority {priority}, {completed} of {requests} requests done"
+    "[; {goodput_requests_per_s} requests/s: {slo_attainment_fraction} meet the targets]"
+    "[; first token {ttft_s.mean} on average, {ttft_s.p99} (p99)]"
+)
 _PARTS = {"all": "", "prompts": ", prompts", "further": ", further tokens"}
 
 
@@ -93,6 +98,7 @@ def _figures(r: ServingResult) -> list[tuple[str, str]]:
     lines = [(name, say(text, values)) for name, text in _LINES.items()]
     pools = r.pools if len(r.pools) > 1 else [p for p in r.pools if p["cold_start_s"] is not None]
     lines += [("pool", _pool_words(pool)) for pool in pools]
+    lines += [("class", say(_CLASS, row)) for row in r.classes]
     return [*(line for line in lines if line[1]), *(("caution", text) for text in r.warnings)]
 
 

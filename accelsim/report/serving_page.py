@@ -44,6 +44,7 @@ def serving_page(
     flat = {**document, "inputs": _flat(document["inputs"])}
     sections = [
         _times(document),
+        _classes(document) if document.get("classes") else None,
         *([*_over_time(result), *step_sections(result)] if result is not None else ()),
         _calculator(document),
         _offers(document) if devices else None,
@@ -123,6 +124,19 @@ def _times(document: Values) -> Section:
     text = "Bars: 90 % interval from the error of the step times. Dashed: the targets."
     drawn = figure(traces, yaxis=axis("time", type="log", ticksuffix="s"))
     return Section.of("times", "Times of requests", titles, rows, text, drawn)
+
+
+def _classes(document: Values) -> Section:
+    """Classes of service and how each is served."""
+    rows = [
+        {**row, "first": row["ttft_s"]["mean"], "last": row["e2e_s"]["mean"]}
+        for row in document["classes"]
+    ]
+    titles = (
+        "class=name | >priority | >requests | >meet the targets=slo_attainment_fraction? | "
+        ">goodput=goodput_requests_per_s? | >first token, mean=first?:s | >whole, mean=last?:s"
+    )
+    return Section.of("classes", "Classes of service", titles, rows)
 
 
 def _over_time(result: ServingResult) -> Iterator[Section]:

@@ -35,6 +35,7 @@ from accelsim.serving.steps.step_times import StepTimes
 from accelsim.serving.trust import ServedRun
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.workloads.cache import SequenceCache
+from accelsim.workloads.graph import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
@@ -143,11 +144,35 @@ class Deployment:
         return found
 
     def asked(self, columns: RequestColumns, streams: RandomStreams) -> RequestColumns:
-        """Requests with the model each asks for, drawn by share where they do not say."""
-        if len(self.models) == 1 or columns.model is not None:
+        """Requests with the model each asks for, drawn by share where they do not say, and with
+        their classes of service, of which a session has one.
+        """
+        if len(self.models) > 1 and columns.model is None:
+            draws = streams.stream("models").random(len(columns))
+            columns = replace(columns, model=_by_share(self.shares, draws))
+        classes = self.options.service_classes
+        if not classes:
             return columns
-        draws = streams.stream("models").random(len(columns))
-        return replace(columns, model=np.searchsorted(np.cumsum(self.shares[:-1]), draws, "right"))
+        draws = streams.stream("classes").random(len(columns))
+        if columns.after is not None:
+            draws = draws[_first_turns(columns.after)]
+        drawn = _by_share([one.share_fraction for one in classes], draws)
+        columns = replace(columns, service_class=drawn)
+        priorities = np.array([one.priority for one in classes])
+        return columns if np.ptp(priorities) == 0 else replace(columns, priority=priorities[drawn])
+
+
+def _by_share(shares: Sequence[float], draws: FloatArray) -> IntArray:
+    """Places of shares that uniform draws lie in, shape (n,)."""
+    return np.searchsorted(np.cumsum(shares[:-1]), draws, "right")
+
+
+def _first_turns(after: IntArray) -> IntArray:
+    """The first request of each one's session, shape (n,)."""
+    first = np.where(after < 0, np.arange(len(after)), after)
+    while not np.array_equal(earlier := first[first], first):
+        first = earlier
+    return first
 
 
 def deployment(

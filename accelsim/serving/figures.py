@@ -27,6 +27,7 @@ from accelsim.serving.plan import ReplicaPlan
 from accelsim.serving.result import ServingResult
 from accelsim.serving.schedulers.base import Scheduler
 from accelsim.serving.trust import ServedRun
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 _JOULE_PER_KWH = 3.6e6
 #: Times of requests whose distributions are told.
@@ -123,7 +124,8 @@ def result_of(
     times = RequestTimes.of(fleet.log)
     arrived = fleet.log.column("arrival_s")
     start_s = float(np.nanmin(arrived))
-    arrived = arrived[arrived <= fleet.now_s]  # all, unless interrupted
+    has_come = arrived <= fleet.now_s  # all, unless interrupted
+    classes, arrived = fleet.log.service_class[has_come], arrived[has_come]
     came = len(arrived)
     duration_s = max(fleet.now_s - start_s, 1e-12)
     last_s = float(arrived.max(initial=start_s))
@@ -147,7 +149,7 @@ def result_of(
         steady_from_s=steady_s[0] - start_s,
         steady_s=served.seconds,
         output_tokens_per_s=served.tokens / served.seconds,
-        **_of_requests(plan, times, came, served),
+        **_of_requests(plan, times, classes, served),
         itl_s=gap_distribution(fleet.replicas),
         kv_occupancy_fraction=occupancy(fleet.replicas),
         utilisation_fraction=_mean_use(pools),
@@ -190,14 +192,48 @@ def _offered(pools: Sequence[_PoolFigures], stretch: float) -> float:
     return max(one.whole.work_s * stretch / max(one.whole.paid_s, 1e-12) for one in pools)
 
 
-def _of_requests(plan: Deployment, times: RequestTimes, came: int, served: ServedPart) -> Document:
-    """Rates of requests, and distributions of their times."""
-    slo = plan.options.slo
-    met = None if slo.is_empty else times.met(slo)
-    good = None if met is None else float(served.requests @ met) / served.seconds
+def _of_requests(
+    plan: Deployment, times: RequestTimes, came: IntArray, served: ServedPart
+) -> Document:
+    """Rates of requests, and distributions of their times; of all, and of each class of service.
+
+    Args:
+        plan: The fleet.
+        times: Times of the requests that ended.
+        came: Classes of those that came.
+        served: What is served in the steady part.
+    """
+    classes = plan.options.service_classes
+    targets = [one.targets(plan.options.slo) for one in classes] or [plan.options.slo]
+    met = None if all(slo.is_empty for slo in targets) else times.met(targets)
+    rows: list[Document] = []
+    for place, (one, slo) in enumerate(zip(classes, targets, strict=False)):
+        own, count = times.service_class == place, int((came == place).sum())
+        good = None if met is None or slo.is_empty else met[own]
+        figures = _quality(times.of_class(place), good, count, served.requests[own], served.seconds)
+        head = {"name": one.name, "priority": one.priority, "requests": count}
+        rows.append({**head, "completed": int(own.sum()), **figures})
     return {
         "throughput_requests_per_s": float(served.requests.sum()) / served.seconds,
-        "goodput_requests_per_s": good,
+        **_quality(times, met, len(came), served.requests, served.seconds),
+        "classes": tuple(rows),
+    }
+
+
+def _quality(
+    times: RequestTimes, met: BoolArray | None, came: int, share: FloatArray, steady_s: float
+) -> Document:
+    """Requests that met their targets, and distributions of times.
+
+    Args:
+        times: Of the requests that ended.
+        met: Whether each met its targets; None without targets.
+        came: Requests that came.
+        share: Share of each that lies in the steady part.
+        steady_s: Length of that part.
+    """
+    return {
+        "goodput_requests_per_s": None if met is None else float(share @ met) / steady_s,
         "slo_attainment_fraction": None if met is None else int(met.sum()) / max(came, 1),
         **{name: distribution(getattr(times, name)) for name in _TIMES},
     }

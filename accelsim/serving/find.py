@@ -194,6 +194,9 @@ def _rate(
     if options.slo.is_empty:
         remedy = "Add --slo-ttft, --slo-tpot or --slo-e2e."
         raise InvalidValueError("slo", None, "at least one target", remedy)
+    if options.classes:
+        remedy = "Ask serve at rates of your choice."
+        raise InvalidValueError("class", options.classes[0].name, "none beside --find", remedy)
     if load.rate_per_s is None:
         raise InvalidValueError("rate", None, "a rate", "A closed loop has none: use --rate.")
     if isinstance(load, Arrivals) and load.process == "burst":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,7 @@ from accelsim.serving.loads.requests import RequestLog
 from accelsim.serving.options import SloTargets
 from accelsim.serving.result import PERCENTILES
 from accelsim.serving.schedulers.base import Scheduler
-from accelsim.workloads.graph import BoolArray, FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 #: Utilisation from which on waiting times depend on the last per cent of the load.
 _NEAR_CAPACITY = 0.95
@@ -35,6 +35,7 @@ class RequestTimes:
         finish_s: Ends.
         output_tokens: Tokens generated.
         prompt_tokens: Tokens of the prompts.
+        service_class: Class of service of each, by place.
     """
 
     arrival_s: FloatArray
@@ -43,6 +44,7 @@ class RequestTimes:
     finish_s: FloatArray
     output_tokens: Any
     prompt_tokens: Any
+    service_class: IntArray
 
     @classmethod
     def of(cls, log: RequestLog) -> RequestTimes:
@@ -53,6 +55,11 @@ class RequestTimes:
             done = np.flatnonzero(np.isfinite(finish_s))
             places = done[np.argsort(arrival_s[done], kind="stable")]
         return cls(*(log.column(field.name)[places] for field in fields(cls)))
+
+    def of_class(self, place: int) -> RequestTimes:
+        """Those of a class of service."""
+        rows = self.service_class == place
+        return replace(self, **{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
     @property
     def ttft_s(self) -> FloatArray:
@@ -84,9 +91,18 @@ class RequestTimes:
         gaps: FloatArray = times / (self.output_tokens[many] - 1)
         return gaps
 
-    def met(self, slo: SloTargets) -> BoolArray:
-        """Whether each request met all targets, shape (n,)."""
+    def met(self, targets: Sequence[SloTargets]) -> BoolArray:
+        """Whether each request met all targets, shape (n,).
+
+        Args:
+            targets: Of all requests, or of each class of service.
+        """
         good = np.ones(len(self), dtype=bool)
+        if len(targets) > 1:
+            for place, own in enumerate(targets):
+                good[self.service_class == place] = self.of_class(place).met([own])
+            return good
+        (slo,) = targets
         if slo.ttft_s is not None:
             good &= self.ttft_s <= slo.ttft_s
         if slo.e2e_s is not None:

@@ -22,6 +22,9 @@ from accelsim.serving.replicas.outages import OutagePolicy
 
 _COUNT = (1, 100_000)
 _BLOCKS = (1, 1_000_000_000)
+_PRIORITY = 1_000_000
+#: Shares whose sum is so close to all leave no rest.
+_ROUNDING = 1e-9
 #: Share of the requests that must meet all targets where none is said: of `serve`, its questions
 #: and searches.
 ATTAINMENT_FRACTION = 0.9
@@ -89,6 +92,48 @@ class SloTargets:
     def is_empty(self) -> bool:
         """Whether nothing is asked."""
         return self.ttft_s is None and self.tpot_s is None and self.e2e_s is None
+
+
+@checked
+@frozen
+class ServiceClass:
+    """Requests with targets and a priority of their own.
+
+    Attributes:
+        name: What they are called.
+        share_fraction: Share of all requests.
+        priority: Lower is served first.
+        ttft_s: Longest time to the first token; as all targets, the fleet's where None.
+        tpot_s: Longest mean time per further token.
+        e2e_s: Longest time to the last token.
+    """
+
+    name: str
+    share_fraction: float = ranged(1.0, (0, 1))
+    priority: int = ranged(0, (-_PRIORITY, _PRIORITY))
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse classes that are none.
+
+        Raises:
+            InvalidValueError: Naming the field.
+        """
+        check_ranges(self)
+        self.targets(SloTargets())
+
+    def targets(self, fleet: SloTargets) -> SloTargets:
+        """What counts as served well.
+
+        Args:
+            fleet: Targets of the fleet, where the class has none.
+        """
+        own = {"ttft_s": self.ttft_s, "tpot_s": self.tpot_s, "e2e_s": self.e2e_s}
+        return replace(
+            fleet, **{name: time_s for name, time_s in own.items() if time_s is not None}
+        )
 
 
 @frozen
@@ -232,9 +277,22 @@ class Adapters:
 def _pool(name: str, text: str) -> PoolOptions:
     """A pool as ``device=l4,replicas=4,model=llama-3.2-1b,share=0.3``."""
     form = "key=value pairs with device, and any of replicas, model, share, tp, engine"
+    return of_words(PoolOptions, _pairs(text), name, text, form)
+
+
+def _service_class(name: str, text: str) -> ServiceClass:
+    """A class as ``name=interactive,ttft=300ms,share=0.3,priority=1``."""
+    form = "key=value pairs with name, and any of share, priority, ttft, tpot, e2e"
+    words = _pairs(text)
+    for time in {"ttft", "tpot", "e2e"} & words.keys():
+        words[f"{time}_s"] = str(seconds(name, words.pop(time)))
+    return of_words(ServiceClass, words, name, text, form)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Words by key."""
     parts = (part.partition("=") for part in text.split(","))
-    words = {"share_fraction" if key == "share" else key: word for key, _, word in parts}
-    return of_words(PoolOptions, words, name, text, form)
+    return {"share_fraction" if key == "share" else key: word for key, _, word in parts}
 
 
 @checked
@@ -336,6 +394,15 @@ class ServingOptions:
         parse=_pool,
         repeated=True,
     )
+    classes: tuple[ServiceClass, ...] = option(
+        "Classes of service, repeatable: name=interactive,share=0.3,priority=1,ttft=300ms; tpot "
+        "and e2e too. Lower priorities come first; the rest of the requests come last.",
+        (),
+        "KEY=VALUE",
+        "--class",
+        parse=_service_class,
+        repeated=True,
+    )
     max_outstanding: int | None = option(
         "Refuse requests while every replica has this many.", within=_COUNT
     )
@@ -378,6 +445,24 @@ class ServingOptions:
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
                 raise InvalidValueError(name, value, "a finite number >= 0")
+        self._check_classes()
+
+    def _check_classes(self) -> None:
+        total = sum(one.share_fraction for one in self.classes)
+        if total > 1 + _ROUNDING:
+            raise InvalidValueError("class share", total, "up to 1 in all")
+        names = [one.name for one in self.service_classes]
+        if len(set(names)) < len(names):
+            raise InvalidValueError("class name", names, "names that differ; the rest is other")
+
+    @property
+    def service_classes(self) -> tuple[ServiceClass, ...]:
+        """Classes of all requests: those asked for, then that of the rest; empty for none."""
+        rest = 1.0 - sum(one.share_fraction for one in self.classes)
+        if not self.classes or rest < _ROUNDING:
+            return self.classes
+        last = max(one.priority for one in self.classes)
+        return (*self.classes, ServiceClass("other", rest, min(last + 1, _PRIORITY)))
 
     @property
     def guessed(self) -> Speculation | None:

@@ -83,6 +83,9 @@ class ServingResult(Result):
         kv_cache_tokens: Tokens that the cache of a replica holds, of sequences that no window cuts;
             its interval is what the engine may leave for the cache.
         pools: Each pool of the fleet: its device, part, replicas, utilisation, energy and cost.
+        classes: Each class of service: its name, priority, requests, those that ended, share that
+            met its targets, those per second (both None without targets), and times; empty without
+            classes.
         intervals: Ends of the interval of a figure that the error of step times and cache leaves,
             by name.
         log: The requests and what became of them.
@@ -135,6 +138,7 @@ class ServingResult(Result):
     seed: int
     kv_cache_tokens: int | None = None
     pools: tuple[Values, ...] = ()
+    classes: tuple[Values, ...] = ()
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict, compare=False)
     log: RequestLog | None = field(default=None, compare=False)
     curves: Mapping[str, StepFunction] = field(default_factory=dict, compare=False, repr=False)
@@ -193,6 +197,9 @@ class ServingResult(Result):
         if self.log is None:
             raise ValueError("this result was made without its requests")
         frame = pd.DataFrame({name: self.log.column(name) for name in _REQUEST_COLUMNS})
+        if self.classes:
+            names = np.array([row["name"] for row in self.classes])
+            frame["service_class"] = names[self.log.service_class]
         frame["rejected"] = [self.log.rejected.get(place, "") for place in range(len(frame))]
         return frame
 

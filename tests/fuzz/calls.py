@@ -103,6 +103,7 @@ _SERVE = {
     "--slo-e2e": _TIMES,
     "--prefill-device": (_APART, {**_APART, "--prefill-tp": 2, "--kv-link": "infiniband-ndr"}),
     "--pool": ("device=l4,replicas=2", "device=l4,engine=static", "device=t4,tp=2"),
+    "--class": ("name=a", "name=a,share=0.3,ttft=1s,priority=1", "name=a,share=0.5,e2e=10s"),
     "--autoscale": ("utilisation:0.7", "queue:8:1-4", {"--autoscale": "queue:1", "--turns": 3}),
     "--provisioning": tuple(
         {"--autoscale": "queue:2:1-3", "--provisioning": time} for time in _TIMES

@@ -396,7 +396,6 @@ KINDS: Mapping[str, Kind] = {
             "turns": 1,
             "prefixes": 2,
             "prefix_tokens": 4,
-            "priorities": 1,
         },
         json.dumps,
         _arrivals,

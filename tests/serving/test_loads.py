@@ -52,14 +52,6 @@ def test_routers_serve_all(router):
     assert result.to_json() == serve(load, replicas=3, router=router).to_json()
 
 
-def test_urgent_requests_wait_less():
-    load = Arrivals(rate_per_s=400, requests=600, priorities=2, **SHORT)
-    frame = serve(load, max_seqs=8).to_requests()
-    priority = load.columns(RandomStreams(0)).priority
-    waits = frame.scheduled_s - frame.arrival_s
-    assert waits[priority == 0].mean() < 0.5 * waits[priority == 1].mean()
-
-
 @pytest.mark.parametrize("process", ["poisson", "gamma", "uniform", "diurnal"])
 def test_processes_have_their_rate(process):
     load = Arrivals(rate_per_s=10, requests=20_000, process=process, period_s=100)

@@ -31,7 +31,7 @@ CONTRACT = (
     *("energy_j_per_token", "average_power_w", "peak_power_w", "cost_usd_per_million_tokens"),
     *("cost_usd_per_1000_requests", "offer", "cost_usd_per_month"),
     *("energy_kwh_per_month", "carbon_kgco2e_per_month", "saturated", "seed"),
-    *("kv_cache_tokens", "pools"),
+    *("kv_cache_tokens", "pools", "classes"),
 )
 
 

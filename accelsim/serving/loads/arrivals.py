@@ -45,7 +45,6 @@ class Arrivals:
         think_s: Mean of a user's exponential pause.
         prefixes: Distinct system prompts that prompts of single turns start with; 0 for none.
         prefix_tokens: Their length.
-        priorities: Classes of priority drawn evenly; 1 for none.
     """
 
     rate_per_s: float | None = option("Requests per second.", flags="--rate")
@@ -77,7 +76,6 @@ class Arrivals:
     )
     prefixes: int = ranged(0, (0, _MOST))
     prefix_tokens: int = ranged(0, (0, LONGEST_TOKENS))
-    priorities: int = ranged(1, _COUNT)
 
     def __post_init__(self) -> None:
         """Refuse loads that are none.
@@ -145,7 +143,6 @@ class Arrivals:
             prefix_group=group,
             prefix_tokens=shared,
             think_s=think,
-            priority=self._priority(streams),
         )
         return columns if self.turns == 1 else self._sessions(columns, times, sessions)
 
@@ -172,11 +169,6 @@ class Arrivals:
         group = generator.integers(0, self.prefixes, len(prompt))
         return group, np.full(len(prompt), self.prefix_tokens)
 
-    def _priority(self, streams: RandomStreams) -> IntArray | None:
-        if self.priorities == 1:
-            return None
-        return streams.stream("priority").integers(0, self.priorities, self.count)
-
     def _sessions(
         self, columns: RequestColumns, times: FloatArray, sessions: int
     ) -> RequestColumns:
@@ -201,7 +193,6 @@ class Arrivals:
             prefix_tokens=prompt + columns.output_tokens,
             after=np.where(turn == 0, NO_GROUP, np.arange(count) - sessions),
             think_s=columns.think_s if columns.think_s is not None else np.zeros(count),
-            priority=columns.priority,
         )
 
 

@@ -41,6 +41,7 @@ class RequestColumns:
         think_s: Seconds from that end to the arrival.
         priority: Lower is served first.
         model: Which of a fleet's models is asked, by place; the first where None.
+        service_class: Class of service, by place; no classes where None.
     """
 
     arrival_s: FloatArray
@@ -52,6 +53,7 @@ class RequestColumns:
     think_s: FloatArray | None = None
     priority: IntArray | None = None
     model: IntArray | None = None
+    service_class: IntArray | None = None
 
     def __post_init__(self) -> None:
         """Refuse columns that are no requests.
@@ -132,11 +134,15 @@ class RequestLog:
         replica: Place of the replica that has it, or had it last; below 0 before.
         prompt_replica: The one that computed its prompt, of requests that went on elsewhere.
         rejected: Reasons by request that was refused.
+        service_class: Class of service, by place; the first where there are none.
     """
 
     def __init__(self, asked: RequestColumns) -> None:
         count = len(asked)
         self.asked = asked
+        classes = asked.service_class
+        no_classes: NDArray[Any] = np.broadcast_to(np.int8(0), count)
+        self.service_class = no_classes if classes is None else classes
         follows = bool(np.isnan(asked.arrival_s).any())
         self.arrival_s: Any = (_typed if follows else _shared)("d", asked.arrival_s)
         self.prompt_tokens = _shared("i", asked.prompt_tokens)

@@ -24,10 +24,11 @@ class PriorityQueue:
     def __init__(self, priority: Sequence[int]) -> None:
         self._priority = priority
         self._heap: list[tuple[int, int, int]] = []
+        self._unseen: deque[int] = deque()
         self._next, self._before = 0, -1
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._heap) + len(self._unseen)
 
     def __getitem__(self, place: int) -> int:
         return self._heap[place][2]
@@ -36,6 +37,15 @@ class PriorityQueue:
         """Queue a request behind those of its priority."""
         heapq.heappush(self._heap, (self._priority[request], self._next, request))
         self._next += 1
+
+    def hold(self, request: int) -> None:
+        """Queue a request behind all until it is seen."""
+        self._unseen.append(request)
+
+    def see(self, unseen: int) -> None:
+        """Queue those held by their priority, but for the last few."""
+        while len(self._unseen) > unseen:
+            self.append(self._unseen.popleft())
 
     def appendleft(self, request: int) -> None:
         """Queue a request before those of its priority."""

@@ -13,7 +13,7 @@ from heapq import heappop
 
 from accelsim.serving.loads.requests import NO_GROUP, RequestLog
 from accelsim.serving.replicas.prefix_cache import PrefixCache
-from accelsim.serving.schedulers.base import NEVER, WaitingQueue
+from accelsim.serving.schedulers.base import NEVER, PriorityQueue, WaitingQueue
 from accelsim.serving.schedulers.joining import Unseen
 from accelsim.serving.schedulers.limits import BatchLimits
 from accelsim.serving.schedulers.paged import PagedBatch, Prompt
@@ -74,16 +74,17 @@ class ContinuousBatching(PagedBatch):
         if self.comes_cached:
             self._left[request] = log.output_tokens[request] - 1
             self._outside[request] = 0
-        self.waiting.append(request)
         self.outstanding += 1
+        if self._unseen is not None and self.ready_s != NEVER:
+            self._wait_unseen(self._unseen, request, now_s)
+            return
+        self.waiting.append(request)
         if self.ready_s == NEVER:
             self._begin(now_s)
-        elif self._unseen is not None:
-            self._wait_unseen(self._unseen, request, now_s)
         elif (
             self._step_count > 1
             and not self._chunks
-            and len(self.waiting) == 1
+            and (len(self.waiting) == 1 or isinstance(self.waiting, PriorityQueue))
             and len(self._running) < self._max_seqs
         ):
             self._shorten(*self._step_at(now_s))
@@ -91,13 +92,18 @@ class ContinuousBatching(PagedBatch):
     def _wait_unseen(self, unseen: Unseen, request: int, now_s: float) -> None:
         """Let a request wait until the scheduler looks, and end a run with the step that does."""
         tokens = self.log.prompt_tokens[request]
+        if isinstance(self.waiting, PriorityQueue):
+            self.waiting.hold(request)
+        else:
+            self.waiting.append(request)
         if self._step_count <= 1 or self._chunks:
             unseen.add(tokens, 0)
             return
         running = self._step_at(now_s)[0]
         unseen.add(tokens, running - 1)
         look = running + unseen.steps_left(running)
-        if len(self.waiting) == unseen.count and len(self._running) < self._max_seqs:
+        may_join = len(self.waiting) == unseen.count or isinstance(self.waiting, PriorityQueue)
+        if may_join and len(self._running) < self._max_seqs:
             steps = min(look, self._step_count)
             cost = self.steps.decode_run(len(self._running), self._context, steps)
             self._shorten(steps, cost)
@@ -108,6 +114,8 @@ class ContinuousBatching(PagedBatch):
         """Take all that wait out of the queue; see `Scheduler`."""
         if self._unseen is not None:
             self._unseen.look()
+        if isinstance(self.waiting, PriorityQueue):
+            self.waiting.see(0)
         return super().drop_waiting()
 
     def advance(self) -> list[int]:
@@ -360,7 +368,11 @@ class ContinuousBatching(PagedBatch):
             if not extended:
                 return
             budget -= extended
-        unseen = 0 if self._unseen is None else self._unseen.count
+        unseen = 0
+        if self._unseen is not None:
+            unseen = self._unseen.count
+            if isinstance(waiting, PriorityQueue):
+                waiting.see(unseen)
         while budget > 0 and len(waiting) > unseen and len(running) + len(partial) < max_seqs:
             taken = self._admit(waiting[0], budget, now_s)
             if taken is None:
@@ -375,7 +387,7 @@ class ContinuousBatching(PagedBatch):
             if self._running and len(self._partial) == 1:
                 return 0  # sequences end and give blocks back
             youngest = self._partial[-1]
-            self._put_back()
+            self._put_back(youngest.request)
             if youngest is prompt:
                 return 0
         self._make_room(needed)

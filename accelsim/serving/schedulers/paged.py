@@ -11,6 +11,7 @@ each needs a block (its length modulo the block size): an event costs the same w
 from __future__ import annotations
 
 from heapq import heappush
+from itertools import chain
 
 from accelsim.serving.loads.requests import NO_GROUP, RequestLog
 from accelsim.serving.replicas.prefix_cache import PrefixCache
@@ -260,23 +261,31 @@ class PagedBatch(Scheduler):
         needed = self._due[self._counter % size]
         if needed > self._free:
             while (needed := self._due[self._counter % size]) > self._room():
-                self._put_back()
+                self._put_back(self._last())
             self._make_room(needed)
         self._free -= needed
 
-    def _put_back(self) -> None:
-        """Preempt the youngest request."""
+    def _last(self) -> int:
+        """The youngest request, of those of the last priority where they have some (vLLM 0.9,
+        v1/core/sched/scheduler.py, SchedulingPolicy.PRIORITY).
+        """
+        prompts = (prompt.request for prompt in reversed(self._partial))
+        requests, priority = chain(prompts, reversed(self._running)), self.log.asked.priority
+        return next(requests) if priority is None else max(requests, key=priority.__getitem__)
+
+    def _put_back(self, request: int) -> None:
+        """Preempt a request."""
         self.tally.preemption_count += 1
-        if self._partial:
-            prompt = self._partial.pop()
+        if request not in self._running:
+            prompt = next(prompt for prompt in self._partial if prompt.request == request)
+            self._partial.remove(prompt)
             if self._promises:
                 self._promised -= self._blocks_of_all(prompt.request)
             self._free += prompt.blocks - self._chained * prompt.shared
             if self.cache is not None:
                 self.cache.release(self._group(prompt.request), prompt.depth)
-            self.waiting.appendleft(prompt.request)
+            self.waiting.appendleft(request)
             return
-        request = next(reversed(self._running))
         end = self._running[request][2]
         length = self._remove(request)
         self._left[request] = end - self._counter
