@@ -220,13 +220,14 @@ def _completed(data: Mapping[str, Any]) -> Mapping[str, Any]:
     if other is None:
         return data
     whole = {name: path for name, path in _files().items() if name != data.get("name")}
-    if other not in whole:
+    if str(other) not in whole:
         raise UnknownNameError("workload", str(other), sorted(whole), "same_as names it.")
-    base = read_mapping(whole[other])
+    base = read_mapping(whole[str(other)])
     if "same_as" in base:
         allowed = "a workload whose own file writes its layers"
         raise InvalidValueError("same_as", other, allowed, f"Name {base['same_as']}.")
-    parameters = {**base["parameters"], **data.get("parameters", {})}
+    own = data.get("parameters", {})
+    parameters = {**base["parameters"], **own} if isinstance(own, Mapping) else own
     return {**base, "aliases": [], **data, "parameters": parameters}
 
 

@@ -275,8 +275,10 @@ def test_an_architecture_is_found_in_the_users_folder(user_folder):
     assert workload("other-mlp").aliases == ()
 
 
-@pytest.mark.parametrize("other", ["other-mlp", "llama-3.3-70b", "no-such-model"])
+@pytest.mark.parametrize(
+    "other", ["other-mlp", "llama-3.3-70b", "no-such-model", "[1]", "resnet-50\nparameters: 3"]
+)
 def test_an_architecture_that_no_file_writes_is_refused(user_folder, other):
     path = write(user_folder, TWIN.format(other), "other-mlp.yaml")
-    with pytest.raises(InputError, match=r"same_as|no-such-model|other-mlp"):
+    with pytest.raises(InputError, match=r"same_as|no-such-model|other-mlp|line 4, parameters"):
         load_workload_file(path)
