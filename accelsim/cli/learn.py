@@ -49,10 +49,10 @@ def learn_show(
     from accelsim.learning.learn import learned_systems
     from accelsim.report.learning import systems_view
 
-    found = read_learned(profile, "profile")
-    rows = learned_systems(found)
-    about = f"{len(found.runs):,} runs, compared with predictions of accelsim {found.accelsim}"
-    data = {"accelsim": found.accelsim, "runs": len(found.runs), "systems": rows}
+    learned = read_learned(profile, "profile")
+    rows = learned_systems(learned)
+    about = f"{len(learned.runs):,} runs, compared with predictions of accelsim {learned.accelsim}"
+    data = {"accelsim": learned.accelsim, "runs": len(learned.runs), "systems": rows}
     output.emit(data, lambda: systems_view(rows), rows=rows, note=about)
 
 
@@ -67,13 +67,13 @@ def learn_steps(
     from accelsim.serving.steps.fitted_steps import fit_steps
     from accelsim.serving.steps.server_run import read_benchmark, step_rows
 
-    found = read_benchmark(benchmark, max_batch_tokens)
-    rows, fitted = step_rows(found.steps), fit_steps(found.steps)
-    for reason, count in found.skips.items():
+    run = read_benchmark(benchmark, max_batch_tokens)
+    rows, fitted = step_rows(run.steps), fit_steps(run.steps)
+    for reason, count in run.skips.items():
         if count:
             output.note(f"{count:,} {reason} left out")
     output.note(
-        f"{len(rows):,} steps of {found.requests:,} requests; the fitted steps are "
+        f"{len(rows):,} steps of {run.requests:,} requests; the fitted steps are "
         f"{100 * fitted.log_sigma:.1f} % off (standard deviation)"
     )
     shown = ">prefill_tokens | >prefill_context_sum | >decode_count | >decode_context_sum | >s"

@@ -106,8 +106,8 @@ def _score_own(output: ResultWriter, options: ScoreOptions, suites: list[str] | 
     alone = replace(ScoreOptions(), runs=options.runs)
     if suites or options != alone:
         raise InvalidValueError("runs", str(options.runs), "no suite and no option beside it")
-    found = score_runs(str(options.runs))
-    summary, rows = found.summary(), list(found.rows)
+    scored = score_runs(str(options.runs))
+    summary, rows = scored.summary(), list(scored.rows)
     output.emit(
         {"summary": summary, "runs": rows},
         lambda: scored_view(summary, rows),

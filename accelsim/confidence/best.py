@@ -82,6 +82,6 @@ def near_best_probability(
     error = math.sqrt(1.0 - own_share) * common + math.sqrt(own_share) * own
     drawn = log[kept] + log_sigma[kept] * error
     near = drawn <= drawn.min(axis=1, keepdims=True) + math.log1p(NEAR)
-    found = np.zeros(len(log))
-    found[kept] = near.mean(axis=0)
-    return found
+    chances = np.zeros(len(log))
+    chances[kept] = near.mean(axis=0)
+    return chances

@@ -232,14 +232,14 @@ class Comparison:
         Raises:
             UnknownNameError: If the column is in neither.
         """
-        found = {}
+        near = {}
         for key in self.best(column):
             known = self._alternatives(key, column)
             values, spreads = np.array([(o.figure, o.log_sigma) for o in known.values()]).T
             groups = [own.group for own in known.values()]
             chances = near_best_probability(values, spreads, groups).tolist()
-            found[key] = dict(zip(known, chances, strict=True))
-        return found
+            near[key] = dict(zip(known, chances, strict=True))
+        return near
 
     def _alternatives(self, key: tuple[str, str], column: str) -> dict[str, _Alternative]:
         """Devices with a figure of a column, of a model and mode."""

@@ -141,13 +141,13 @@ def measure_next(
     if learned is not None:
         read_learned(learned)  # refused here, not by each device
         asked = _with_learned(asked, str(learned))
-    found = plan(asked, report=report)
-    if found.recommended is None:
+    planned = plan(asked, report=report)
+    if planned.recommended is None:
         remedy = "accelsim plan says what would have to give."
         raise InvalidValueError("scenario", asked.name, "one that some fleet carries", remedy)
-    fleets = [found.recommended, *found.alternatives]
+    fleets = [planned.recommended, *planned.alternatives]
     known = _alternatives(fleets)
-    made = [_run(found.scenario, fleet) for fleet in fleets]
+    made = [_run(planned.scenario, fleet) for fleet in fleets]
     chosen = known.best_runs(runs, np.array([run.cost_usd / months for run in made]))
     regret = known.regret
     return NextRuns(
@@ -159,7 +159,7 @@ def measure_next(
         runs=tuple(made[place] for place in chosen),
         inputs={"scenario": asked.name, "learned": None if learned is None else str(learned)},
         provenance=Provenance(__version__, asked.seed),
-        warnings=found.warnings,
+        warnings=planned.warnings,
     )
 
 
