@@ -117,7 +117,7 @@ INTERRUPTED = {
     ),
     "page": (
         ("estimate", "lenet-5", "-d", "t4", "--report", "p.html", "--out", "o.json"),
-        "report.formats.json_text",
+        "files.formats.json_text",
         "p.html was written; the same command starts again",
     ),
 }
