@@ -17,11 +17,11 @@ import accelsim
 from accelsim.estimation.options import run_options
 from accelsim.training.candidates import CandidatePlans
 from accelsim.training.grid import score_groups
-from accelsim.training.iteration import simulate_iteration
 from accelsim.training.place import training_setup
 from accelsim.training.plan import ParallelismPlan
 from accelsim.training.score import score
 from accelsim.training.setup import TrainingPlace
+from accelsim.training.simulated_iteration import simulate_iteration
 
 BATCH, DEVICES = 1536, 1024
 BATCHES = 16

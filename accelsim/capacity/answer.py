@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import ClassVar
 
@@ -195,18 +195,22 @@ class CapacityPlan(Result):
             "scenario": self.scenario.name,
             "objective": self.scenario.objective,
             "recommended": None if best is None else best.to_dict(),
-            "certainty": [dict(row) for row in self.certainty],
-            "candidates": [dict(row) for row in self.candidates],
+            "certainty": _dicts(self.certainty),
+            "candidates": _dicts(self.candidates),
             "alternatives": [fleet.to_dict() for fleet in self.alternatives],
             "pareto": [fleet.to_dict() for fleet in self.pareto],
-            "ways": [dict(row) for row in self.ways],
-            "sensitivity": [dict(row) for row in self.sensitivity],
+            "ways": _dicts(self.ways),
+            "sensitivity": _dicts(self.sensitivity),
             "conflicts": list(self.conflicts),
-            "near_misses": [dict(row) for row in self.near_misses],
+            "near_misses": _dicts(self.near_misses),
             "reason": self.reason,
-            "placement": [] if best is None else [dict(row) for row in best.placement],
+            "placement": [] if best is None else _dicts(best.placement),
             "cost_by_month": list(self.cost_by_month),
         }
+
+
+def _dicts(rows: Iterable[Values]) -> list[Document]:
+    return [dict(row) for row in rows]
 
 
 def reason(scenario: Scenario, best: FleetAnswer, others: Sequence[FleetAnswer]) -> str:

@@ -100,19 +100,11 @@ def tier_parameters(
         InvalidValueError: If there is no such tier or heap, or the device has no overlay of the
             tier asked for; one of tier `measured` serves where "fitted" is asked for.
     """
-    if tier not in TIER_CHOICES:
-        raise InvalidValueError("tier", tier, "one of " + ", ".join(TIER_CHOICES))
-    if heap not in HEAPS:
-        raise InvalidValueError("heap", heap, "one of " + ", ".join(HEAPS))
-    if heap == "kept" and not isinstance(device, CpuProfile):
-        raise _kept_heap_error(device)
+    _check_choices(device, tier, heap)
     overlay = None if tier == "spec" else fitted_parameters(device.whole_name)
-    if isinstance(device, FpgaProfile) and tier != "spec":
-        from accelsim.cost.fpga import board_parameters
-
-        board = board_parameters(device.name)
-        if board is not None:
-            return board
+    board = _board_parameters(device, tier)
+    if board is not None:
+        return board
     _check_overlay(device, tier, overlay)
     if isinstance(device, GpuProfile):
         parameters = _gpu_parameters(device, overlay)
@@ -125,6 +117,24 @@ def tier_parameters(
 
         return sparse_parameters()
     return None
+
+
+def _check_choices(device: DeviceProfile, tier: str, heap: str) -> None:
+    if tier not in TIER_CHOICES:
+        raise InvalidValueError("tier", tier, "one of " + ", ".join(TIER_CHOICES))
+    if heap not in HEAPS:
+        raise InvalidValueError("heap", heap, "one of " + ", ".join(HEAPS))
+    if heap == "kept" and not isinstance(device, CpuProfile):
+        raise _kept_heap_error(device)
+
+
+def _board_parameters(device: DeviceProfile, tier: str) -> Parameters | None:
+    """Those of an FPGA board; None where it has none of its own."""
+    if not isinstance(device, FpgaProfile) or tier == "spec":
+        return None
+    from accelsim.cost.fpga import board_parameters
+
+    return board_parameters(device.name)
 
 
 def _check_overlay(device: DeviceProfile, tier: str, overlay: FittedParameters | None) -> None:

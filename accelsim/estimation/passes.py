@@ -164,7 +164,7 @@ def training_steps(runs: Sequence[ResolvedRun], *, folds: bool = False) -> list[
         folds: As of `training_step`.
     """
     run = runs[0]
-    if len(runs) == 1 or run.workload.captured or any(run.lora_rank is not None for run in runs):
+    if len(runs) == 1 or run.workload.captured or _has_adapters(runs):
         return [training_step(run, folds=folds) for run in runs]
     tokens, merges = run.document_len or 0, run.stack_path.merges
     form = PassForm(run.fused_attention, WHOLE, True, merges, folds, tokens)
@@ -176,6 +176,10 @@ def training_steps(runs: Sequence[ResolvedRun], *, folds: bool = False) -> list[
     graphs = [one.graph for one in lowered]
     steps = training_graphs(graphs, counts, *how, loss=_loss(run), untrained=still)
     return [_of_family(*each) for each in zip(runs, lowered, steps, strict=True)]
+
+
+def _has_adapters(runs: Sequence[ResolvedRun]) -> bool:
+    return any(run.lora_rank is not None for run in runs)
 
 
 def training_step(run: ResolvedRun, *, folds: bool = False) -> TrainingStep:

@@ -344,9 +344,8 @@ def resolve(
     policy = _precision(chosen, model, profile, mode)
     stack = choose_stack(chosen.model, profile, mode, model, policy)
     execution = choose_execution(chosen.model, stack, profile, mode)
-    joins = {} if profile.joined_count == 1 else _joined(model, profile, mode)
     return ResolvedRun(
-        **joins,
+        **({} if profile.joined_count == 1 else _joined(model, profile, mode)),
         workload=model,
         device=profile,
         batch=batch,

@@ -22,7 +22,14 @@ from accelsim.errors import InvalidValueError
 from accelsim.estimation.run import ResolvedRun
 from accelsim.hardware.profile import GpuProfile
 from accelsim.plain import Document
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, concatenate, is_kind
+from accelsim.workloads.graph import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    OperatorGraph,
+    concatenate,
+    is_kind,
+)
 from accelsim.workloads.operator import COLLECTIVE_KINDS, DIMENSIONS, OperatorKind
 from accelsim.workloads.sharding import ParallelGroup, Shard
 
@@ -132,6 +139,27 @@ def _many_costs(
     table = operator_costs(computed, run.device, run.execution, known, host=run.host)
     if not is_joined or run.cluster is None:
         return table
+    return _with_collectives(table, graph, joins, ends, runs, run.cluster)
+
+
+def _with_collectives(
+    table: CostTable,
+    graph: OperatorGraph,
+    joins: BoolArray,
+    ends: IntArray,
+    runs: Sequence[ResolvedRun],
+    cluster: Cluster,
+) -> CostTable:
+    """Costs of all rows, of those of what is computed.
+
+    Args:
+        table: Costs of what is computed.
+        graph: All rows.
+        joins: Which of them are collectives.
+        ends: As in `_many_costs`.
+        runs: The runs.
+        cluster: What joins the ranks.
+    """
     of_run = np.repeat(np.arange(len(runs)), np.diff(ends))
     columns: Document = {}
     for column in fields(CostTable):
@@ -139,7 +167,7 @@ def _many_costs(
         if isinstance(values, np.ndarray):
             columns[column.name] = np.zeros(len(graph), dtype=values.dtype)
             columns[column.name][~joins] = values
-    times, sigmas = _times_s(graph, np.flatnonzero(joins), of_run[joins], runs, run.cluster)
+    times, sigmas = _times_s(graph, np.flatnonzero(joins), of_run[joins], runs, cluster)
     columns["time_s"][joins] = times
     columns["memory_s"][joins] = times
     # a kernel like the others

@@ -305,12 +305,19 @@ def _of_plan(document: Values) -> Standing:
         place = f"{one.instances} at {one.offer}" if one.offer else ""
         settings[f"{one.name}: fleet"] = f"{one.devices} x {one.device}, {place}"
         settings |= {f"{one.name}: {n}": t for n, t in _texts(one.settings).items()}
-        service = services.get(one.name)
-        if known := {name: row[name] for name in _TIMES if name in row}:
-            figures |= {f"{one.name}: {name}": value for name, value in known.items()}
-        elif service is not None and service.trace is None and one.software:
-            figures |= _times(service, one)
+        figures |= _request_times(services.get(one.name), one, row)
     return Standing("plan", figures, settings)
+
+
+def _request_times(
+    service: Service | None, one: Assignment, row: Values
+) -> dict[str, float | None]:
+    """Times of a service's requests at p99: as its row says them, else simulated; none of jobs."""
+    if known := {name: row[name] for name in _TIMES if name in row}:
+        return {f"{one.name}: {name}": value for name, value in known.items()}
+    if service is None or service.trace is not None or not one.software:
+        return {}
+    return _times(service, one)
 
 
 def _plan_figures(best: Values) -> dict[str, float | None]:

@@ -163,10 +163,7 @@ def search(
         columns=columns,
         inputs=grid.inputs(),
         provenance=Provenance(__version__, seed),
-        warnings=(
-            *grid.notices,
-            *filter(None, (grid.engine.note, nearest, grid.left_out)),
-        ),
+        warnings=(*grid.notices, *filter(None, (grid.engine.note, nearest, grid.left_out))),
     )
 
 

@@ -25,7 +25,7 @@ from accelsim.estimation.passes import check_effect
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.result import Metric, Provenance, Result
-from accelsim.training.iteration import Iteration, simulate_iteration
+from accelsim.training.iteration import Iteration
 from accelsim.training.length import (
     RunLength,
     TrainingRun,
@@ -41,6 +41,7 @@ from accelsim.training.plan import (
 )
 from accelsim.training.score import TIME_PARTS
 from accelsim.training.setup import Conditions, TrainingPlace, TrainingSetup
+from accelsim.training.simulated_iteration import simulate_iteration
 from accelsim.training.trust import (
     fit_probability,
     iteration_evidence,
@@ -383,16 +384,14 @@ def _estimate(
         figures |= training_run(length, one, run, setup.device_count)
     found = iteration_evidence(iteration)
     around = () if setup.cluster is None else setup.cluster.warnings
-    shown = plan.to_dict() | {
-        "microbatch_count": iteration.microbatch_count,
-        "global_batch": run.batch,
-    }
+    notes = (*run.workload.notices, *around, *found.warnings, *price.notes)
+    counts = {"microbatch_count": iteration.microbatch_count, "global_batch": run.batch}
     return TrainingEstimate(
         workload=run.workload.name,
         cluster=None if setup.cluster is None else setup.cluster.name,
         device=run.device.name,
         device_count=setup.device_count,
-        plan=shown,
+        plan=plan.to_dict() | counts,
         precision=run.precision.name,
         iteration_s=seconds,
         iteration_low_s=low,
@@ -414,13 +413,7 @@ def _estimate(
         evidence=found,
         inputs=_inputs(setup, plan),
         provenance=run.provenance,
-        warnings=(
-            *run.workload.notices,
-            *around,
-            *found.warnings,
-            *price.notes,
-            *learned_notes(iteration),
-        ),
+        warnings=(*notes, *learned_notes(iteration)),
         iteration=iteration,
         **figures,
     )

@@ -21,13 +21,14 @@ from accelsim.estimation.pareto import pareto_mask
 from accelsim.frozen import frozen
 from accelsim.training.candidates import CandidatePlans
 from accelsim.training.grid import Report, Scored, fits, score_groups
-from accelsim.training.iteration import Iteration, simulate_iteration
+from accelsim.training.iteration import Iteration
 from accelsim.training.nearest import fitting_words
 from accelsim.training.plan import (
     ParallelismPlan,
 )
 from accelsim.training.score import TIME_PARTS
 from accelsim.training.setup import TrainingSetup
+from accelsim.training.simulated_iteration import simulate_iteration
 from accelsim.training.trust import iteration_log_sigma
 from accelsim.workloads.graph import FloatArray, IntArray
 
@@ -187,22 +188,34 @@ def _simulated_best(
     goals = np.array([[_known(row[name]) for name in _GOALS] for row in rows])
     order = np.lexsort(goals.T[::-1]).tolist()
     best = runs[order[0]]
+    shown = _shown(runs, rows, order)
     among = set(first.tolist())
+    kept_rows = [
+        row
+        for number, row in zip(order, shown, strict=True)
+        if places[number] in among or number == order[0]
+    ]
+    distinct, kept = np.unique(goals, axis=0, return_index=True)
+    front = [rows[number] for number in kept[pareto_mask(distinct)].tolist()]
+    return best.plan, tuple(kept_rows), tuple(front)
+
+
+def _shown(
+    runs: Sequence[Iteration], rows: Sequence[dict[str, Any]], order: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Rows in their order, with why each loses to the first and how sure that is."""
+    best = runs[order[0]]
     times = np.array([run.iteration_s for run in runs])
     sigmas = [iteration_log_sigma(run) for run in runs]
     chances = near_best_probability(times, np.array(sigmas)).tolist()
     leader = (best.iteration_s, sigmas[order[0]])
     ties = [is_tie((run.iteration_s, own), leader) for run, own in zip(runs, sigmas, strict=True)]
-    shown = [
+    return [
         rows[number]
         | {"why": _why(runs[number], best, is_tied=ties[number])}
         | {"near_best_probability": chances[number]}
         for number in order
-        if places[number] in among or runs[number] is best
     ]
-    distinct, kept = np.unique(goals, axis=0, return_index=True)
-    front = [rows[number] for number in kept[pareto_mask(distinct)].tolist()]
-    return best.plan, tuple(shown), tuple(front)
 
 
 def _known(value: float | None) -> float:

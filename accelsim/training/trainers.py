@@ -13,11 +13,12 @@ from accelsim.estimation.evidence import LEAST_ROWS
 from accelsim.estimation.options import RunOptions, run_options
 from accelsim.plain import Document, Values
 from accelsim.training.grid import Report
-from accelsim.training.iteration import Iteration, simulate_iteration
+from accelsim.training.iteration import Iteration
 from accelsim.training.place import training_setup
 from accelsim.training.plan import ParallelismPlan, parse_plan
 from accelsim.training.search import Search, search_devices
 from accelsim.training.setup import TrainingPlace, TrainingSetup
+from accelsim.training.simulated_iteration import simulate_iteration
 from accelsim.training.trust import are_tied, trainer_evidence
 from accelsim.workloads.model import Workload
 

@@ -17,9 +17,9 @@ from accelsim.estimation.passes import training_step
 from accelsim.estimation.run import resolve
 from accelsim.estimation.sharded_costs import run_costs
 from accelsim.report.training import _raced
-from accelsim.training.iteration import simulate_iteration
 from accelsim.training.plan import ParallelismPlan, parse_plan
 from accelsim.training.setup import TrainingSetup
+from accelsim.training.simulated_iteration import simulate_iteration
 from accelsim.training.trust import are_tied, trainer_evidence
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.recomputation import selectively

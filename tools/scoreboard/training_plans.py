@@ -20,9 +20,10 @@ from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Values
 from accelsim.scoreboard.measured_runs import MeasuredRun
-from accelsim.training.iteration import Iteration, simulate_iteration
+from accelsim.training.iteration import Iteration
 from accelsim.training.plan import ParallelismPlan, check_model
 from accelsim.training.setup import TrainingSetup
+from accelsim.training.simulated_iteration import simulate_iteration
 from accelsim.training.trust import iteration_log_sigma, row_spreads
 from accelsim.workloads.model import Workload
 from accelsim.workloads.spec import parse_workload

@@ -311,12 +311,7 @@ def _contraction_rates(
         share, vector = share * held, vector * held
     tiles = any(word in (device.matrix_unit or "").lower() for word in ("amx", "sme"))
     efficiency = values.tile_unit_efficiency_fraction if tiles else values.unit_efficiency_fraction
-    own = {
-        d: r.value * share * values.unit_efficiency_fraction
-        for d, r in device.vector_flop_per_s.items()
-    }
-    for dtype, rate in device.matrix_flop_per_s.items():
-        own[dtype] = max(own.get(dtype, 0.0), rate.value * share * efficiency)
+    own = _unit_rates(device, share * values.unit_efficiency_fraction, share * efficiency)
     unit = rate_table(own)
     amd = device.vendor.upper() == "AMD"
     width = (
@@ -330,6 +325,14 @@ def _contraction_rates(
         own |= _llama_cpp_rates(device, vector, values, own)
     emulated = np.array([dtype not in own for dtype in Dtype])
     return rate_table(own), unit, emulated
+
+
+def _unit_rates(device: CpuProfile, vector: float, matrix: float) -> dict[Dtype, float]:
+    """Rates by format, of so much of the vector and the matrix units' peaks."""
+    own = {dtype: rate.value * vector for dtype, rate in device.vector_flop_per_s.items()}
+    for dtype, rate in device.matrix_flop_per_s.items():
+        own[dtype] = max(own.get(dtype, 0.0), rate.value * matrix)
+    return own
 
 
 def _llama_cpp_rates(
