@@ -181,7 +181,7 @@ def test_published_trainings_fill_their_boards(model, device, name, batch, sampl
         fused_attention=False,
     )
     assert found.fits
-    assert found.memory_bytes > 0.72 * catalog.device(device).memory.capacity_bytes.value
+    assert found.memory_bytes > 0.70 * catalog.device(device).memory.capacity_bytes.value
     assert found.throughput_per_s == pytest.approx(samples_per_s, rel=0.12)
 
 
