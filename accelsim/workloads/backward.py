@@ -144,8 +144,9 @@ def rows_graph(
         run: Run of each forward row; one where None.
     """
     source = np.concatenate([block.source for block in blocks])
-    step = np.repeat([block.step for block in blocks], [len(block.source) for block in blocks])
-    suffixes = [suffix for block in blocks for suffix in [block.suffix] * len(block.source)]
+    sizes = [len(block.source) for block in blocks]
+    step = np.repeat([block.step for block in blocks], sizes)
+    suffixes = np.repeat([block.suffix for block in blocks], sizes).tolist()
     order = np.lexsort((step, -source) if run is None else (step, -source, run[source]))
     columns: Document = {
         name: np.concatenate([getattr(block, name) for block in blocks])[order]
