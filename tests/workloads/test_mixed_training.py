@@ -165,7 +165,10 @@ def test_the_gradient_of_dropout_reads_the_gradient_and_the_mask():
         ("bert-large", "a100-pcie-40gb", "fp16", 48, 117.0),
         ("bert-base", "rtx-a6000", "fp16", 192, 198.0),
         ("bert-large", "rtx-a6000", "fp16", 64, 68.0),
-        ("bert-base", "v100-sxm2-16gb", "fp32", 24, 42.0),
+        pytest.param(
+            *("bert-base", "v100-sxm2-16gb", "fp32", 24, 42.0),
+            marks=pytest.mark.xfail(strict=True, reason="71 % of the board: 32 would fit, too"),
+        ),
         ("bert-large", "rtx-3090", "tf32", 16, 24.0),
     ],
 )
@@ -181,7 +184,7 @@ def test_published_trainings_fill_their_boards(model, device, name, batch, sampl
         fused_attention=False,
     )
     assert found.fits
-    assert found.memory_bytes > 0.70 * catalog.device(device).memory.capacity_bytes.value
+    assert found.memory_bytes > 0.72 * catalog.device(device).memory.capacity_bytes.value
     assert found.throughput_per_s == pytest.approx(samples_per_s, rel=0.12)
 
 
