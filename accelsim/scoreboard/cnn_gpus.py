@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from accelsim.catalog.stacks import stack
 from accelsim.cost.table import Execution
 from accelsim.dtype import precision
 from accelsim.errors import InputError, UnknownNameError
@@ -62,6 +63,17 @@ _FAMILIES = (
     *("RN50v1.5", "resnet50v1.5", "resnext101-32x4d"),
     *("efficientnet_v1", "Efficientdet", "UNet_Medical"),
 )
+#: What ran the examples of a framework.
+_STACKS = {
+    "MxNet": "mxnet",
+    "PaddlePaddle": "paddle",
+    "PyTorch": "pytorch",
+    "TensorFlow": "tensorflow@1.15",
+    "TensorFlow2": "tensorflow",
+}
+#: MXNet replays graphs since September 2020: on the boards launched from that year on. Estimate:
+#: the rows name neither version nor launch.
+_REPLAYS_SINCE = 2020
 _EXAMPLE_PRECISIONS = {"amp": "fp16", "fp16": "fp16", "fp32": "fp32", "tf32": "tf32"}
 _EXAMPLE_PHASES = {"training": TRAINING_STEP, "inference": (Phase.FORWARD,)}
 _EFFICIENTNETS = {224: "efficientnet-b0", 380: "efficientnet-b4"}
@@ -219,10 +231,12 @@ def _pytorch(row: MeasuredRun, record: Values, batch: int) -> MeasuredRun:
 
 
 def _is_image_throughput(table: Table) -> Mask:
-    """Throughput rows of image families on one GPU."""
+    """Throughput rows of image families on one GPU; tables of inference may leave the count out."""
     header = np.char.find(table["metric_header"], "hroughput") >= 0
-    one = np.isin(table["n_gpus"], ["1", "1.0"]) & np.isin(table["family"], _FAMILIES)
-    asked: Mask = header & one & (table["metric_kind"] == "throughput")
+    inferred = (table["n_gpus"] == "") & (table["task_mode"] == "inference")
+    one = np.isin(table["n_gpus"], ["1", "1.0"]) | inferred
+    asked: Mask = header & one & np.isin(table["family"], _FAMILIES)
+    asked &= table["metric_kind"] == "throughput"
     return asked
 
 
@@ -257,7 +271,16 @@ def _example(record: Values, reason: str, merged: Collection[tuple[Any, ...]]) -
         shape = PassShape(batch=batch, image_size=image)
         formats = precision(_EXAMPLE_PRECISIONS[form])
         model = workload_of(_example_model(family, image))
-        return ModelRun(model, shape, formats, Execution.GRAPH, _EXAMPLE_PHASES[mode])
+        ran = stack(_STACKS[record["framework"]])
+        replays = ran.name == "mxnet" and gpu_of(row.device).year >= _REPLAYS_SINCE
+        path = ran.paths["graph" if replays else "eager"]
+        return ModelRun(
+            *(model, shape, formats, Execution(path.launch), _EXAMPLE_PHASES[mode]),
+            is_autocast=ran.name == "pytorch" and form == "amp" and mode == "inference",
+            fuses=path.fuses,
+            host=ran.version.gpu_host_ratio,
+            spread=ran.log_sigmas("gpu", mode)["whole"],
+        )
 
     named = _with_run(row, run)
     return named if named.run is None else replace(named, group=named.run.workload.name)
@@ -271,6 +294,7 @@ def _ambiguity(record: Values, batch: int, *, is_merged: bool) -> str:
         (not batch, "batch size not stated in the row"),
         (is_merged, "several tables under one precision: which one is not stated in the row"),
         ("+" in header, f"variant not modelled: {header}"),
+        (record["framework"] not in _STACKS, f"no stack {record['framework']}"),
     )
     return next((reason for holds, reason in reasons if holds), "")
 

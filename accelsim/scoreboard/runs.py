@@ -45,6 +45,9 @@ class ModelRun:
             (eager mixed precision).
         stack: Software of another time, whose kernels and framework are slower than the model's by
             a known factor.
+        fuses: What the framework joins elementwise operators with (`StackPath.fuses`).
+        host: Time of the framework to issue an operator over the class's.
+        spread: Of ln(true / predicted) of networks of the framework.
     """
 
     workload: Workload
@@ -55,6 +58,9 @@ class ModelRun:
     optimizer: str = "momentum"
     is_autocast: bool = False
     stack: str = ""
+    fuses: str = "nothing"
+    host: float = 1.0
+    spread: float = 0.0
 
     def graph(self) -> OperatorGraph:
         """Operators that are timed, in launch order."""
@@ -76,7 +82,9 @@ def _graph(run: ModelRun) -> OperatorGraph:
         counts = (lowered.parameter_count, lowered.parameter_tensor_count)
         step = training_graph(lowered.graph, *counts, run.precision, OPTIMIZERS[run.optimizer])
         graph = step.take(np.isin(step.phase, [int(phase) for phase in run.phases]))
-    return fuse_elementwise(graph) if run.execution is Execution.COMPILED else graph
+    if run.fuses == "nothing":
+        return graph
+    return fuse_elementwise(graph, epilogues=run.fuses == "epilogues")
 
 
 def run_time_s(
@@ -85,10 +93,10 @@ def run_time_s(
     """Predicted time of a run on a device, s, and its log standard deviation."""
     graph = run.graph()
     costs = operator_costs(graph, device, run.execution, parameters)
-    issued_s = costs.dispatch_s + _casts_s(run, graph, costs)
+    issued_s = run.host * costs.dispatch_s + _casts_s(run, graph, costs)
     older = handed_in().older_stack_ratio(run.stack, device.name)
     total_s = issued_time_s(costs.time_s, issued_s) * older
-    return total_s, correlated_log_sigma(costs, graph)
+    return total_s, float(np.hypot(correlated_log_sigma(costs, graph), run.spread))
 
 
 def _casts_s(run: ModelRun, graph: OperatorGraph, costs: CostTable) -> FloatArray | float:

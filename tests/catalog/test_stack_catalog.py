@@ -21,10 +21,11 @@ def test_the_named_stacks_are_there_and_read():
         assert found.paths
 
 
-def test_only_pytorch_and_its_trainers_have_modes():
+def test_only_frameworks_and_trainers_have_modes():
     modes = {n: set(stack_catalog.stack(n).paths) for n in stack_catalog.stack_names()}
     assert modes.pop("pytorch") == {"eager", "graph", "compiled", "compiled-calls"}
     assert modes.pop("torchtitan") == {"eager", "compiled"}
+    assert modes.pop("mxnet") == {"eager", "graph"}
     assert modes.pop("megatron") == modes.pop("nemo") == {"eager", "graph"}
     assert all(len(paths) == 1 for paths in modes.values())
 

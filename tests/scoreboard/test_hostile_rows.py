@@ -40,7 +40,7 @@ SWEEP = "NVIDIA/DeepLearningExamples PyTorch ResNet50v1.5 README"
         ),
         (
             "training/nvidia_deeplearningexamples.csv",
-            'TF,RN50v1.5,inference,T4,1,fp32,8,throughput,Throughput,"{}",x,9,UNIT',
+            'TensorFlow,RN50v1.5,inference,T4,1,fp32,8,throughput,Throughput,"{}",x,9,UNIT',
             "ms",
             "img/s",
         ),
@@ -94,7 +94,8 @@ def test_an_operator_repeated_more_often_than_any_network_has_layers_is_bad_data
 
 SWEEP_ROW = "{workload},{phase},T4,1,{precision},{batch},latency_avg,5,ms,," + SWEEP
 EXAMPLE_ROW = (
-    'TF,RN50v1.5,{task},T4,1,{precision},{batch},throughput,Throughput,"{context}",x,9,img/s'
+    "TensorFlow,RN50v1.5,{task},T4,1,{precision},{batch},throughput,Throughput,"
+    '"{context}",x,9,img/s'
 )
 
 

@@ -334,6 +334,24 @@ def test_ambiguous_example_rows_are_refused_by_name(folder):
     assert any("batch size" in reason for reason in score.refused)
 
 
+def test_a_framework_issues_operators_unless_it_replays_graphs_on_boards_of_its_time(folder):
+    row = '{},RN50v1.5,inference,{},{},amp,1,throughput,Throughput,"{{}}",x,100\n'
+    boards = [("MxNet", "T4", ""), ("TensorFlow", "T4", "1"), ("MxNet", "A100-80GB", "1")]
+    lines = [row.format(*board) for board in (*boards, ("Theano", "T4", "1"))]
+    data = folder(
+        {
+            "training/nvidia_deeplearningexamples.csv": EXAMPLES[: EXAMPLES.index("\n") + 1]
+            + "".join(lines)
+        }
+    )
+    (score,) = validate(["cnn-gpus"], data, "spec").suites
+    assert score.refused == {"no stack Theano": 1}
+    of = {part.device: part.predicted_s.tolist() for part in score.rows if not part.refusal}
+    mxnet_s, tensorflow_s = of["T4"]
+    assert 2e-3 < tensorflow_s < mxnet_s < 10e-3
+    assert of["A100-80GB"][0] < 1e-3
+
+
 # -- comparison and registry
 
 
