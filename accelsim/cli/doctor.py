@@ -23,6 +23,7 @@ _PURPOSES = {
     "silicon": "measured GPU kernels, for refits",
     "plots": "pictures: --out FILE.png",
     "report": "pages: --report, accelsim report",
+    "mcp": "tools of agents: accelsim mcp",
     "sweep": "sweeps",
     "dask": "sweeps on a cluster",
     "docs": "building the documentation",

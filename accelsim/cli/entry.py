@@ -87,7 +87,7 @@ def main(
         app = command_tree(first) if is_run else command_list()
         app(args=given, prog_name="accelsim")
     except AccelsimError as error:
-        _fail(str(error), _INPUT_ERROR, error)
+        _fail(error, _INPUT_ERROR)
     except KeyboardInterrupt:
         _say_interrupted()
         sys.exit(INTERRUPTED)
@@ -96,11 +96,7 @@ def main(
             _say_interrupted()
         raise
     except Exception as error:  # noqa: BLE001  (the last resort: a line instead of a traceback)
-        name = type(error).__name__
-        hint = (
-            f"This is a fault of accelsim. Set {TRACEBACK_VARIABLE}=1 to see where, and report it."
-        )
-        _fail(f"{name}: {error}. {hint}", _OWN_ERROR, error)
+        _fail(error, _OWN_ERROR)
     sys.exit(0)
 
 
@@ -169,14 +165,22 @@ def _say_interrupted() -> None:
     sys.stderr.write(visible(f"interrupted: {KEPT.get()()}\n"))
 
 
-def _fail(message: str, code: int, error: Exception) -> NoReturn:
+def error_text(error: Exception) -> str:
+    """One line that says what was wrong: the input, or accelsim itself."""
+    from accelsim.files.formats import visible
+
+    text = str(error)
+    if not isinstance(error, AccelsimError):
+        hint = f"Set {TRACEBACK_VARIABLE}=1 to see where, and report it."
+        text = f"{type(error).__name__}: {text}. This is a fault of accelsim. {hint}"
+    words = (word if len(word) <= _LONGEST_WORD else f"{word[:60]}…" for word in text.split())
+    return visible(" ".join(words))
+
+
+def _fail(error: Exception, code: int) -> NoReturn:
     if os.environ.get(TRACEBACK_VARIABLE, "") not in {"", "0"}:
         raise error
     import typer
 
-    from accelsim.files.formats import visible
-
-    words = (word if len(word) <= _LONGEST_WORD else f"{word[:60]}…" for word in message.split())
-    line = visible(" ".join(words))
-    typer.secho(f"error: {line}", fg=typer.colors.RED, err=True)
+    typer.secho(f"error: {error_text(error)}", fg=typer.colors.RED, err=True)
     sys.exit(code)

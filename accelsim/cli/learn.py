@@ -20,7 +20,7 @@ def learn(
         "value, ...) or logs of training (.csv: step, iteration_s, ...).",
         "FILE...",
     ),
-    known: Path | None = option("Profile that the runs are added to.", None, "FILE", "--add-to"),
+    add_to: Path | None = option("Profile that the runs are added to.", None, "FILE"),
 ) -> None:
     """Learn from runs that you measured; --out writes the profile that --learned takes."""
     from accelsim.learning.learn import learn as learned_from
@@ -28,7 +28,7 @@ def learn(
 
     with progress_bar("predicting", quiet=output.quiet) as told_of:
         found = learned_from(
-            files, told, known=known, progress=lambda *place: told_of(place[0], place[1], place[2])
+            files, told, known=add_to, progress=lambda *place: told_of(place[0], place[1], place[2])
         )
     for place, reason in found.refused.items():
         output.note(f"{place} was refused: {reason}")

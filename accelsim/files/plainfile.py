@@ -12,6 +12,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +22,8 @@ from accelsim.errors import ProfileError
 MOST_VALUES = 4_000_000
 #: Longest line of a table.
 _LONGEST_LINE = 1_000_000
+#: Folders outside of which no file is read; None where any is.
+READ_BELOW: ContextVar[tuple[Path, ...] | None] = ContextVar("READ_BELOW", default=None)
 
 
 def user_folder() -> Path:
@@ -36,13 +39,20 @@ def open_plain(path: Path) -> BinaryIO:
     """A plain file, open for reading.
 
     Raises:
-        ProfileError: If it cannot be opened, or is a pipe, a device or a folder.
+        ProfileError: If it cannot be opened, is a pipe, a device or a folder, or lies outside of
+            `READ_BELOW`.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        below = READ_BELOW.get()
+        where = path if below is None else path.resolve()
+        is_inside = below is None or any(where.is_relative_to(folder) for folder in below)
+        if is_inside:
+            descriptor = os.open(where, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ProfileError(str(path), [f"cannot be read: {reason}"]) from None
+    if not is_inside:
+        raise ProfileError(str(path), ["cannot be read: outside of the folder that may be read"])
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise ProfileError(str(path), ["cannot be read: a folder, a pipe or a device, not a file"])

@@ -1,0 +1,156 @@
+"""Commands as tools of programs: arguments by name in, the JSON of the answer out, no file written.
+
+A tool's JSON Schema is made of its command's flags, which are made of the option classes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from importlib import import_module
+from inspect import Parameter, cleandoc, signature
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import Field, TypeAdapter, ValidationError
+
+import accelsim
+from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.files.datafile import data_root
+from accelsim.files.formats import OutputFormat
+from accelsim.files.plainfile import READ_BELOW, user_folder
+from accelsim.plain import Document
+
+#: Tools behind their functions in `accelsim.cli`.
+TOOLS: Mapping[str, str] = {
+    **{name: f"{name}.{name}" for name in ("estimate", "compare", "fits", "serve", "train")},
+    **{name: f"{name}.{name}" for name in ("plan", "learn", "schema")},
+    "claims": "claims.run_claims",
+    "claims_list": "claims.list_claims",
+    "devices": "devices.list_devices",
+    "workloads": "workloads.list_workloads",
+}
+#: Flags that write, and what stands for them.
+_OUTPUT: Document = {
+    "format": OutputFormat.JSON,
+    **dict.fromkeys(("out", "report", "trace", "requests_out")),
+    **dict.fromkeys(("force", "quiet"), False),
+}
+#: Variables that name the user's own folders.
+_SETTINGS = ("ACCELSIM_DEVICE_PATH", "ACCELSIM_WORKLOAD_PATH", "ACCELSIM_PRICE_PATH")
+#: Where a field of a command may stand in the call itself.
+_INLINE = {"scenario": " Or its content as an object: see the tool schema, name scenario."}
+
+
+def about(name: str) -> str:
+    """What a tool does.
+
+    Raises:
+        UnknownNameError: If there is no such tool.
+    """
+    return " ".join(cleandoc(_command(name).__doc__ or "").split("\n\n", maxsplit=1)[0].split())
+
+
+def input_schema(name: str) -> Document:
+    """The JSON Schema of a tool's arguments.
+
+    Raises:
+        UnknownNameError: If there is no such tool.
+    """
+    flags = _flags(name)
+    required = [flag.name for flag in flags.values() if flag.default is Parameter.empty]
+    fields = {one: _type(flag).json_schema() for one, flag in flags.items()}
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def answer(name: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
+    """Run a tool; one at a time in a process, as it takes the standard streams.
+
+    Args:
+        name: One of `TOOLS`.
+        arguments: Its arguments, as `input_schema` says.
+
+    Returns:
+        The answer, JSON, and what the command tells its user beside it, which may be empty.
+
+    Raises:
+        AccelsimError: If the tool, an argument or its value is refused.
+    """
+    command, flags = _command(name), _flags(name)
+    for given in arguments:
+        if given not in flags:
+            raise UnknownNameError(f"argument of {name}", given, flags)
+    values = {one: _value(flag, arguments.get(one)) for one, flag in flags.items()}
+    out, notes = io.StringIO(), io.StringIO()
+    output = {one: _OUTPUT[one] for one in signature(command).parameters if one in _OUTPUT}
+    with redirect_stdout(out), redirect_stderr(notes), suppress(typer.Exit):
+        command(**values, **output)
+    return out.getvalue(), notes.getvalue()
+
+
+@contextmanager
+def reading_below(folder: Path | None) -> Iterator[None]:
+    """Refuse to read files other than those of a folder, of the package and of the user's settings.
+
+    Args:
+        folder: The folder; None for none.
+    """
+    listed = os.pathsep.join(os.environ.get(name, "") for name in _SETTINGS).split(os.pathsep)
+    own = (Path(accelsim.__file__).parent, data_root(), user_folder())
+    roots = (*own, *map(Path, filter(None, listed)), *([] if folder is None else [folder]))
+    token = READ_BELOW.set(tuple(root.resolve() for root in roots))
+    try:
+        yield
+    finally:
+        READ_BELOW.reset(token)
+
+
+def _command(name: str) -> Any:
+    if name not in TOOLS:
+        raise UnknownNameError("tool", name, TOOLS)
+    module, _, function = TOOLS[name].partition(".")
+    return vars(import_module(f"accelsim.cli.{module}"))[function]
+
+
+def _flags(name: str) -> dict[str, Parameter]:
+    """Parameters of a tool's command, but those that write."""
+    flags = signature(_command(name)).parameters.values()
+    return {flag.name: flag for flag in flags if flag.name not in _OUTPUT}
+
+
+def _type(flag: Parameter) -> TypeAdapter[Any]:
+    """Type of an argument, with its help."""
+    kind, said = flag.annotation.__origin__, flag.annotation.__metadata__[0].help
+    if flag.name in _INLINE:
+        kind, said = kind | Document, said + _INLINE[flag.name]
+    described: Any = Annotated[kind, Field(description=said)]
+    return TypeAdapter(described)
+
+
+def _value(flag: Parameter, given: Any) -> Any:
+    """What a command takes for an argument.
+
+    Raises:
+        InvalidValueError: If it is missing, or of another type.
+    """
+    kind = _type(flag)
+    if given is None:
+        if flag.default is Parameter.empty:
+            raise InvalidValueError(flag.name, None, "a value", kind.json_schema()["description"])
+        return flag.default
+    try:
+        return kind.validate_json(json.dumps(given), strict=True)
+    except ValidationError as error:
+        allowed = " or ".join(
+            fault["msg"].removeprefix("Input should be ") for fault in error.errors()
+        )
+        raise InvalidValueError(flag.name, given, allowed) from None
