@@ -121,33 +121,50 @@ def parse_cpuinfo(cpuinfo: str, meminfo: str = "") -> CpuFacts | None:
     )
 
 
-#: What lists GPUs and their names in its answer: program, arguments, pattern. A second group of a
-#: pattern tells boards of one name apart: MiB of memory, cores of an Apple chip.
-_LISTERS = (
-    (
-        ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"),
-        r"^(.+?), *(\d+)\s*$",
+_LSPCI = r"(?:VGA compatible controller|3D controller|Display controller|Processing accelerators): "
+#: What lists each maker's GPUs and their names, the best first: program and arguments, pattern of
+#: its answer. A second group of a pattern tells boards of one name apart: MiB of memory, cores of
+#: an Apple chip. lspci knows a card without a driver, by the name in its list of numbers.
+_LISTERS: Mapping[str, tuple[tuple[tuple[str, ...], str], ...]] = {
+    "NVIDIA": (
+        (
+            ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"),
+            r"^(.+?), *(\d+)\s*$",
+        ),
+        (("lspci",), _LSPCI + r"NVIDIA [^\n]*\[([^]\n]+)\]()"),
     ),
-    (("rocm-smi", "--showproductname", "--csv"), r"^card\d+,([^,]+)()"),
-    (("xpu-smi", "discovery"), r"Device Name: *([^|\n]+?)() *(?:\||$)"),
-    (
-        ("system_profiler", "SPDisplaysDataType"),
-        r"Chipset Model: (Apple [^\n]+)(?:.*?Total Number of Cores: (\d+))?",
+    "AMD": (
+        (("amd-smi", "static", "--asic"), r"MARKET_NAME: *([^\n]+)()"),
+        (("rocm-smi", "--showproductname", "--csv"), r"^card\d+,([^,]+)()"),
+        (("lspci",), _LSPCI + r"Advanced Micro Devices[^\n]*\[([^]\n]+)\]()"),
     ),
-)
+    "Intel": (
+        (("xpu-smi", "discovery"), r"Device Name: *([^|\n]+?)() *(?:\||$)"),
+        (("lspci",), _LSPCI + r"Intel [^\n]*\[([^]\n]+)\]()"),
+    ),
+    "Apple": (
+        (
+            ("system_profiler", "SPDisplaysDataType"),
+            r"Chipset Model: (Apple [^\n]+)(?:.*?Total Number of Cores: (\d+))?",
+        ),
+        (("sysctl", "-n", "machdep.cpu.brand_string"), r"^(Apple M[^\n]*)()"),
+    ),
+}
 #: Numbers above are of memory, MiB; below, of cores.
 _LEAST_MIB = 1000
+_LINES = re.MULTILINE | re.DOTALL
 
 
 def local_gpu_names() -> list[tuple[str, ...]]:
     """Names that each GPU of this machine may have in the catalogue, most specific first; empty
-    where no program of its maker lists any.
+    where no program lists any.
     """
-    found: list[tuple[str, ...]] = []
-    for command, pattern in _LISTERS:
-        for name, size in re.findall(pattern, _answer(command), re.MULTILINE | re.DOTALL):
-            found.append((*_told_apart(name, size), name.strip()))
-    return found
+    listed: list[tuple[str, ...]] = []
+    for listers in _LISTERS.values():
+        answers = (re.findall(pattern, _answer(command), _LINES) for command, pattern in listers)
+        boards = next(filter(None, answers), [])
+        listed += [(*_told_apart(name, size), name.strip()) for name, size in boards]
+    return listed
 
 
 def _told_apart(name: str, size: str) -> tuple[str, ...]:

@@ -16,6 +16,21 @@ from accelsim.hardware.local import (
     parse_cpuinfo,
 )
 
+AMD_SMI = (
+    "GPU: 0\n    ASIC:\n        MARKET_NAME: AMD Instinct MI300X OAM\n"
+    "GPU: 1\n    ASIC:\n        MARKET_NAME: AMD Radeon RX 7900 XTX\n"
+)
+#: As printed in ProjectPhysX/OpenCL-Benchmark #19, hyprwm/hyprland-wiki #1041 and clbr/radeontop
+#: #159: the last name stands for two boards.
+LSPCI = (
+    "00:02.0 Display controller: Intel Corporation AlderLake-S GT1 (rev 0c)\n"
+    "01:00.0 VGA compatible controller: NVIDIA Corporation GA102 [GeForce RTX 3080 Ti]\n"
+    "01:00.1 Audio device: NVIDIA Corporation GA102 High Definition Audio [T4]\n"
+    "03:00.0 VGA compatible controller: Intel Corporation DG2 [Arc A770] (rev 08)\n"
+    "03:00.0 VGA compatible controller: Advanced Micro Devices, Inc. [AMD/ATI] Navi 31 "
+    "[Radeon RX 7900 XT/7900 XTX] (rev c8)"
+)
+
 
 def cpuinfo(
     model="Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz",
@@ -167,16 +182,43 @@ def test_a_machine_without_proc_has_no_facts(tmp_path):
             "      Chipset Model: Apple M4 Max\n      Total Number of Cores: 40\n",
             ["apple-m4-max"],
         ),
+        ("sysctl", "Apple M2", ["apple-m2"]),
+        (
+            "amd-smi",
+            AMD_SMI,
+            ["mi300x", "rx-7900-xtx"],
+        ),
+        (
+            "lspci",
+            LSPCI,
+            ["rtx-3080-ti", "arc-a770"],
+        ),
         ("nvidia-smi", "NVIDIA Something New, 1", []),
     ],
 )
-def test_gpus_are_found_by_their_makers_tools(tmp_path, monkeypatch, program, answer, names):
-    tool = tmp_path / program
-    tool.write_text(f"#!/bin/sh\nprintf '%s\\n' '{answer}'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    found = [one for one in catalog.detect_local_devices() if one.device_class == "gpu"]
-    assert [one.name for one in found] == names
+def test_gpus_are_found_by_the_tools_that_are_there(tmp_path, monkeypatch, program, answer, names):
+    has_tools(tmp_path, monkeypatch, {program: answer})
+    assert local_gpus() == names
+
+
+def test_a_makers_own_tool_is_asked_before_others(tmp_path, monkeypatch):
+    card = "00:05.0 3D controller: NVIDIA Corporation GA100 [A100 SXM4 40GB] (rev a1)"
+    other = "06:00.0 Display controller: Advanced Micro Devices, Inc. [AMD/ATI] X [Instinct MI210]"
+    answers = {"nvidia-smi": "NVIDIA A100-SXM4-80GB, 81920", "lspci": f"{card}\n{other}"}
+    has_tools(tmp_path, monkeypatch, answers)
+    assert local_gpus() == ["a100-sxm-80gb", "mi210"]
+
+
+def has_tools(folder, monkeypatch, answers):
+    for program, answer in answers.items():
+        tool = folder / program
+        tool.write_text(f"#!/bin/sh\nprintf '%s\\n' '{answer}'\n")
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def local_gpus():
+    return [one.name for one in catalog.detect_local_devices() if one.device_class == "gpu"]
 
 
 def test_a_unified_memory_is_as_large_as_the_machines(monkeypatch):
