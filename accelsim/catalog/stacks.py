@@ -66,10 +66,13 @@ class FeatureMapLayout(FrozenModel, strict=False):
     Attributes:
         transform_us: Least time to turn a map into the layout of the matrix cores' convolutions, or
             back; None where it is that.
+        group_norm_passes: Times that a group norm goes over its map besides one read and one write,
+            copies into the order it needs and back included.
         source: Where it comes from.
     """
 
     transform_us: Annotated[float, Field(ge=0.0, le=1000.0)] | None = None
+    group_norm_passes: Annotated[int, Field(ge=0, le=10)] = 0
     source: _Source
 
     @property

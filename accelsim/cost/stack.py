@@ -131,6 +131,7 @@ class StackEffect:
         decode: Time of every operator of a decode step over the model's.
         transform_s: Least time to turn a feature map's layout into that of the matrix cores'
             convolutions and back, each; None where maps are laid out so.
+        group_norm_passes: Times that a group norm goes over its map besides one read and one write.
         host: Time to issue an operator over the class's.
         library_call_s: Time to call a library's kernel and the generated ones around it; None where
             operators are issued one by one, or replayed.
@@ -152,6 +153,7 @@ class StackEffect:
     memory: float = 1.0
     decode: float = 1.0
     transform_s: float | None = None
+    group_norm_passes: int = 0
     host: float = 1.0
     library_call_s: float | None = None
     spread: FamilySpread = FamilySpread()
@@ -196,7 +198,7 @@ def on_stack(
     own = _with_sums(table, graph, effect.sums_ratio)
     if effect.matrix_vector is not None:
         own = _with_matrix_vector(own, graph, effect.matrix_vector)
-    turned_s = _turned_s(own, graph, effect.transform_s)
+    turned_s = _turned_s(own, graph, effect)
     if effect.wide_byte_s:
         turned_s = turned_s + _wide_bytes(graph) * effect.wide_byte_s
     if effect.cast_s:
@@ -225,25 +227,28 @@ def _by_family(
     return ratios
 
 
-def _turned_s(table: CostTable, graph: OperatorGraph, transform_s: float | None) -> FloatArray:
-    """Time to turn the maps that a convolution of matrix cores reads and writes, shape (n,).
+def _turned_s(table: CostTable, graph: OperatorGraph, effect: StackEffect) -> FloatArray:
+    """Time to turn the maps that group norms and convolutions of matrix cores read and write, shape
+    (n,).
 
     Two kernels that read and write their map once. Windows of one position that do not stride
     multiply maps as they are, as do convolutions of single channels. Estimate: two kernels of one
     pass each at the row's own time per byte.
     """
-    if transform_s is None:
-        return np.zeros(len(graph))
+    byte_s = table.memory_s / np.maximum(table.bytes, 1.0)
+    map_bytes = graph.read_bytes + graph.write_bytes
+    is_norm = graph.kind == OperatorKind.GROUP_NORM
+    turned_s: FloatArray = is_norm * effect.group_norm_passes * map_bytes / 2.0 * byte_s
+    if effect.transform_s is None:
+        return turned_s
     window, stride, groups = (
         graph.dims[:, places].prod(axis=1) for places in (_WINDOW, _STRIDE, _GROUPS)
     )
     is_laid_out = (DTYPE_BYTES[graph.dtype] <= _LAID_OUT_BYTES) | (graph.dtype == Dtype.TF32)
     turned = is_kind(graph.kind, CONV_KINDS) & is_laid_out & (groups == 1)
     turned &= (window > 1) | (stride > 1)
-    byte_s = table.memory_s / np.maximum(table.bytes, 1.0)
-    moved = 2.0 * (graph.read_bytes + graph.write_bytes)
-    turned_s: FloatArray = np.where(turned, 2.0 * transform_s + moved * byte_s, 0.0)
-    return turned_s
+    both_s = 2.0 * (effect.transform_s + map_bytes * byte_s)
+    return np.where(turned, both_s, turned_s)
 
 
 def _wide_bytes(graph: OperatorGraph) -> FloatArray:

@@ -162,6 +162,7 @@ class ResolvedRun:
         return StackEffect.of(
             self.stack.ratios(*asked),
             transform_s=None if layout is None else layout.transform_s,
+            group_norm_passes=0 if layout is None else layout.group_norm_passes,
             host=self.stack.version.gpu_host_ratio if asked[0] == "gpu" else 1.0,
             library_call_s=self.library_call_s,
             spread=FamilySpread(**self.stack.log_sigmas(*asked)),

@@ -145,6 +145,19 @@ def test_rows_of_images_before_channels_cost_convolutions():
     assert estimate("bert-base", "t4").layout == ""
 
 
+def test_an_eager_group_norm_goes_over_its_map_seven_times_where_channels_are_last():
+    """Copies in and out, what it reduces, what it scales; a compiler generates its own."""
+    run = {**GPU, "model": "stable-diffusion-1.5", "batch": 32, "execution": "eager"}
+    last, first = (norms_of(**run, layout=layout) for layout in ("channels_last", "nchw"))
+    assert 1.9 < last.min() / first.min() < 2.4  # 7 passes over 3, and the kernels' latencies
+    assert last.sum() > 5 * norms_of(**run | {"execution": "compiled"}).sum()
+
+
+def norms_of(model, device, **options):
+    table = simulate(model, device=device, **options).to_frame()
+    return table[table["kind"] == "group_norm"].time_s
+
+
 def test_many_runs_are_on_the_same_stack():
     many = estimate_many("llama-3.1-8b", "a100-sxm-80gb", stack="llama-cpp", shapes={"batch": [4]})
     one = estimate("llama-3.1-8b", "a100-sxm-80gb", stack="llama-cpp", batch=4)
