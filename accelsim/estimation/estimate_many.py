@@ -9,7 +9,9 @@ those that the user's own runs correct) go through `estimate`, one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -19,7 +21,13 @@ from numpy.typing import NDArray
 from accelsim.arguments import checked
 from accelsim.economics.device_price import DevicePrice, device_price
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_million_tokens
-from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
+from accelsim.errors import (
+    DoesNotFitError,
+    InputError,
+    InvalidValueError,
+    UnknownNameError,
+    UnsupportedOperatorError,
+)
 from accelsim.estimation.estimate import estimate
 from accelsim.estimation.options import (
     EstimateKeywords,
@@ -106,19 +114,21 @@ class EstimateColumns:
 
 @checked
 def estimate_many(
-    workload: str | Sequence[str],
-    device: str | Sequence[str],
+    workload: str | Sequence[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]] | pd.DataFrame,
+    device: str | Sequence[str] | None = None,
     options: RunOptions | None = None,
     price: PriceChoice | None = None,
     *,
     shapes: Values | None = None,
     **keywords: Unpack[EstimateKeywords],
 ) -> EstimateColumns:
-    """Estimate many runs: one per place of the columns.
+    """Estimate many runs: one per place of the columns, or one per row of a table.
 
     Args:
-        workload: A name, or one per run.
-        device: A name, or one per run.
+        workload: A name, or one per run; or a table of runs: a sequence of mappings, a data frame,
+            or a mapping of columns. Its columns are workload, device and any keywords; what a row
+            lacks, or has as None or NaN, is the options'.
+        device: A name, or one per run; a table names its own.
         options: What runs; the same for all but the sizes.
         price: Which price; the cheapest on-demand offer where None.
         shapes: Columns batch, seq_len, output_len and image_size: one value or one per run; those
@@ -129,18 +139,100 @@ def estimate_many(
         A row per run. One that cannot run or does not fit has a reason instead of figures.
 
     Raises:
-        InputError: If a name or option is wrong, or columns are of different lengths.
+        InputError: If a name or option is wrong, or columns are of different lengths; of a table
+            with the row, counted from 0.
     """
+    given: Any = workload
+    if device is None and not isinstance(given, str):
+        return _estimate_rows(_rows(given), options, price, {**keywords, **(shapes or {})})
+    if device is None:
+        raise InvalidValueError("device", None, "a name, or one per run")
+    if isinstance(given, Mapping) or np.ndim(given) > 1:
+        raise InvalidValueError("device", device, "no value beside a table, which has a column")
     chosen, paid = options_and_price(options, price, keywords)
-    asked = _asked(workload, device, shapes or {})
-    count = len(asked["workload"])
-    answer = empty_columns(count)
+    asked = _asked(given, device, shapes or {})
+    answer = empty_columns(len(asked["workload"]))
     pairs = np.char.add(np.char.add(asked["workload"], "\n"), asked["device"])
     for pair in np.unique(pairs):
         runs = np.flatnonzero(pairs == pair)
         model, name = str(pair).split("\n")
         _answer_pair(answer, runs, model, name, asked, chosen, paid)
     return EstimateColumns(answer)
+
+
+def _rows(table: Any) -> list[Document]:
+    """Rows of a table, without what is unknown.
+
+    Raises:
+        InvalidValueError: If columns are of different lengths.
+    """
+    if isinstance(table, Mapping):
+        columns = _broadcast({name: np.asarray(table[name], dtype=object) for name in table})
+        values = zip(*(column.tolist() for column in columns.values()), strict=True)
+        table = [dict(zip(columns, row, strict=True)) for row in values]
+    elif not isinstance(table, Sequence):
+        from accelsim.files.formats import records
+
+        table = records(table)
+    return [{name: row[name] for name in row if not _is_unknown(row[name])} for row in table]
+
+
+def _is_unknown(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _estimate_rows(
+    rows: Sequence[Document],
+    options: RunOptions | None,
+    price: PriceChoice | None,
+    keywords: Document,
+) -> EstimateColumns:
+    """Estimates of rows, of which those that differ in sizes alone are answered together."""
+    groups: dict[tuple[tuple[str, Any], ...], list[int]] = {}
+    asked = {name: np.full(len(rows), _LEFT_OUT) for name in SHAPE_COLUMNS}
+    for place, row in enumerate(rows):
+        with _of_row(place):
+            for name in {**row, "workload": "", "device": ""}:
+                _check_cell(name, row.get(name))
+                if name in asked:
+                    asked[name][place] = _sizes(name, _whole(row[name]))
+        own = sorted(item for item in row.items() if item[0] not in asked)
+        groups.setdefault(tuple(own), []).append(place)
+    answer = empty_columns(len(rows))
+    for group, places in groups.items():
+        said = dict(group)
+        model, device = said.pop("workload"), said.pop("device")
+        with _of_row(places[0]):
+            chosen, paid = options_and_price(options, price, keywords | said)
+        _answer_pair(answer, np.asarray(places), model, device, asked, chosen, paid)
+    return EstimateColumns(answer)
+
+
+def _check_cell(name: str, value: Any) -> None:
+    """Refuse a column that a table has not, and a value that no run can have."""
+    if name in {"workload", "device"}:
+        if not isinstance(value, str):
+            raise InvalidValueError(name, value, "a name")
+    elif name not in EstimateKeywords.__annotations__:
+        known = ("workload", "device", *EstimateKeywords.__annotations__)
+        raise UnknownNameError("column", name, known)
+    elif not isinstance(value, Hashable):
+        raise InvalidValueError(name, value, "one value")
+
+
+def _whole(value: Any) -> Any:
+    """A whole number, which a column with gaps has as a float."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@contextmanager
+def _of_row(place: int) -> Iterator[None]:
+    """Say which row a wrong input is of."""
+    try:
+        yield
+    except InputError as error:
+        error.args = (f"row {place}: {error}",)
+        raise
 
 
 def _asked(
@@ -155,16 +247,26 @@ def _asked(
         "device": np.asarray(device, dtype=str),
     }
     for name in SHAPE_COLUMNS:
-        columns[name] = _sizes(name, shapes[name]) if name in shapes else np.asarray(_LEFT_OUT)
+        field = f"shapes[{name!r}]"
+        columns[name] = _sizes(field, shapes[name]) if name in shapes else _LEFT_OUT
+    return _broadcast(columns)
+
+
+def _broadcast(columns: Values) -> dict[str, NDArray[Any]]:
+    """Columns of one length.
+
+    Raises:
+        InvalidValueError: If they are of different lengths.
+    """
+    flat = {name: np.atleast_1d(np.asarray(column)) for name, column in columns.items()}
     try:
-        arrays = np.broadcast_arrays(*(np.atleast_1d(column) for column in columns.values()))
+        return dict(zip(flat, np.broadcast_arrays(*flat.values()), strict=True))
     except ValueError:
-        lengths = {name: len(np.atleast_1d(column)) for name, column in columns.items()}
+        lengths = {name: len(column) for name, column in flat.items()}
         raise InvalidValueError("shapes", lengths, "columns of one length, or of one") from None
-    return dict(zip(columns, arrays, strict=True))
 
 
-def _sizes(name: str, given: Any) -> NDArray[Any]:
+def _sizes(field: str, given: Any) -> NDArray[Any]:
     """A column of sizes as the caller has it.
 
     Raises:
@@ -172,9 +274,9 @@ def _sizes(name: str, given: Any) -> NDArray[Any]:
     """
     column = np.asarray(given)
     if not np.issubdtype(column.dtype, np.integer):
-        raise InvalidValueError(f"shapes[{name!r}]", column.dtype, "whole numbers")
+        raise InvalidValueError(field, given, "whole numbers")
     if (column < 0).any():
-        raise InvalidValueError(f"shapes[{name!r}]", int(column.min()), "no negative sizes")
+        raise InvalidValueError(field, int(column.min()), "no negative sizes")
     return column
 
 
@@ -197,8 +299,9 @@ def _answer_pair(
     price: PriceChoice,
 ) -> None:
     """Fill in the runs of one workload on one device."""
-    run = resolve(workload, device, options)
-    cost = device_price(run.device, price)
+    with _of_row(runs[0]):
+        run = resolve(workload, device, options)
+        cost = device_price(run.device, price)
     answer["workload"][runs], answer["device"][runs] = run.workload.name, run.device_label
     answer["mode"][runs], answer["precision"][runs] = run.mode, run.precision.name
     answer["stack"][runs], answer["execution"][runs] = run.stack.label, run.execution.value
@@ -223,7 +326,8 @@ def _check_sizes(
         for value in {int(answer[name][runs].min()), int(answer[name][runs].max())}:
             if getattr(run, name) != value:
                 sizes = replace(options.shape, **{name: value})
-                resolve(run.workload, run.device, replace(options, shape=sizes))
+                with _of_row(runs[answer[name][runs] == value][0]):
+                    resolve(run.workload, run.device, replace(options, shape=sizes))
 
 
 def _is_covered(run: ResolvedRun) -> bool:

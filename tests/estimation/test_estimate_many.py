@@ -7,7 +7,7 @@ import pytest
 
 import accelsim
 from accelsim.catalog.workloads import workload_names
-from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.errors import InputError, InvalidValueError, UnknownNameError
 from accelsim.estimation.estimate_many import estimate_many
 
 SEED = 7
@@ -161,3 +161,59 @@ def test_a_prompt_that_fills_all_positions_generates_one_token():
     for place, (length, tokens) in enumerate(zip(*shapes.values(), strict=True)):
         one = accelsim.estimate("gpt2", "t4", seq_len=length, output_len=tokens)
         assert_equal(columns, place, one)
+
+
+TABLE = [
+    {"workload": "resnet-50", "device": "t4", "batch": 8},
+    {"workload": LLAMA, "device": "l4", "seq_len": 64, "output_len": 2},
+    {"workload": "resnet-50", "device": "t4", "precision": "fp32", "batch": None},
+    {"workload": "resnet-50", "device": "t4", "batch": 64, "mode": "training"},
+]
+
+
+@pytest.mark.parametrize("form", ["rows", "frame", "columns"])
+def test_a_table_is_answered_row_by_row(form):
+    import pandas as pd
+
+    frame = pd.DataFrame(TABLE)
+    table = {"rows": TABLE, "frame": frame, "columns": {k: frame[k].tolist() for k in frame}}[form]
+    answer = estimate_many(table, stack="pytorch")
+    for place, row in enumerate(TABLE):
+        assert_equal(answer, place, accelsim.estimate(**row, stack="pytorch"))
+
+
+def test_a_table_goes_before_what_all_rows_share():
+    answer = estimate_many(TABLE[:3], precision="int8", shapes={"batch": 2})
+    assert answer["precision"].tolist() == ["int8", "int8", "fp32"]
+    assert answer["batch"].tolist() == [8, 2, 2]
+    assert len(estimate_many([])) == 0
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"device": "t44"}, "row 4: Unknown device 't44'"),
+        ({"device": None}, "row 4: device is missing"),
+        ({"workload": 3}, "row 4: workload = 3 is not allowed"),
+        ({"batch": 0}, "row 4: batch = 0 is not allowed"),
+        ({"batch": 1.5}, "row 4: batch = 1.5 is not allowed"),
+        ({"batch": "x"}, "row 4: batch = 'x' is not allowed"),
+        ({"batch": -1}, "row 4: batch = -1 is not allowed"),
+        ({"precision": "fp3"}, "row 4: Unknown precision 'fp3'"),
+        ({"precision": ["fp32"]}, "row 4: precision = \\['fp32'\\] is not allowed"),
+        ({"bacth": 1}, "row 4: Unknown column 'bacth'. Did you mean batch"),
+        ({"mode": "training", "optimizer": "x"}, "row 4: Unknown optimizer"),
+    ],
+)
+def test_a_bad_row_is_named_with_its_column(row, said):
+    with pytest.raises(InputError, match=said):
+        estimate_many([*TABLE, {"workload": "resnet-50", "device": "t4"} | row])
+
+
+def test_a_bad_table_is_refused():
+    with pytest.raises(InvalidValueError, match="columns of one length"):
+        estimate_many({"workload": ["resnet-50"] * 2, "device": "t4", "batch": [1, 2, 3]})
+    with pytest.raises(InvalidValueError, match="no value beside a table"):
+        estimate_many({"workload": "resnet-50"}, "t4")
+    with pytest.raises(InvalidValueError, match="device is missing"):
+        estimate_many("resnet-50")
