@@ -29,9 +29,15 @@ def plan(
     with progress_bar("planning", quiet=output.quiet) as report:
         result = recommend(scenario, report=report)
     if output.folder is not None and result.recommended is not None:
-        from accelsim.capacity.assignment import of_plan
+        from datetime import UTC, datetime
 
-        output.hand_over(of_plan(result))
+        from accelsim.capacity.assignment import of_plan
+        from accelsim.capacity.focus import focus_rows
+        from accelsim.files.formats import csv_text
+
+        today = datetime.now(tz=UTC).date()
+        costs = focus_rows(result.recommended, result.scenario.name, today)
+        output.hand_over(of_plan(result), {"focus.csv": csv_text(costs)})
     output.emit(result.to_dict(), lambda: capacity_view(result), rows=fleet_rows(result))
     if result.recommended is None:
         raise typer.Exit(_NO_PLAN)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -148,17 +149,20 @@ class ResultWriter:
                 write_page(made, self.report, force=self.force)
             self.wrote(self.report, "; open it in a browser")
 
-    def hand_over(self, assignments: Sequence[Assignment]) -> None:
+    def hand_over(
+        self, assignments: Sequence[Assignment], beside: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         """Write what carries a recommendation out, where a folder is asked for.
 
         Args:
             assignments: What runs where.
+            beside: Texts of further files by name.
         """
         if self.folder is None:
             return
         from accelsim.handover.folder import hand_over
 
-        hand_over(assignments, self.folder, command_text(), force=self.force)
+        hand_over(assignments, self.folder, command_text(), beside, force=self.force)
         self.wrote(self.folder, "; start with its README.md")
 
     def wrote(self, path: Path, hint: str = "") -> None:

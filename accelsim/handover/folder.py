@@ -10,9 +10,10 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import accelsim
@@ -57,7 +58,12 @@ class _Written:
 
 
 def hand_over(
-    assignments: Sequence[Assignment], out: Path, command: str, *, force: bool = False
+    assignments: Sequence[Assignment],
+    out: Path,
+    command: str,
+    beside: Mapping[str, str] = MappingProxyType({}),
+    *,
+    force: bool = False,
 ) -> None:
     """Write what carries a recommendation out.
 
@@ -65,13 +71,14 @@ def hand_over(
         assignments: What runs where.
         out: The folder; one beside another has a folder of its own in it.
         command: The command that made the recommendation.
+        beside: Texts of further files by name.
         force: Whether files of a folder that exists may be replaced.
 
     Raises:
         OutputError: If the folder is not empty (without `force`) or cannot be written.
     """
     made = [_written(one) for one in assignments]
-    texts: dict[str, str] = {}
+    texts: dict[str, str] = {**beside}
     for one in made:
         place = "" if len(made) == 1 else f"{_slug(one.asked.name)}/"
         texts |= {place + name: text for name, text in _files(one, command).items()}

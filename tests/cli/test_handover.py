@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import json
+
 import pytest
 
 SERVE = (
@@ -53,7 +56,10 @@ def test_a_plan_writes_a_folder_for_each_service(run, tmp_path):
     path.write_text(SCENARIO)
     out = tmp_path / "out"
     assert run("plan", path, "--out", out, "-q").code == 0
-    assert {one.name for one in out.iterdir()} == {"README.md", "chat", "vision"}
+    assert {one.name for one in out.iterdir()} == {"README.md", "chat", "vision", "focus.csv"}
+    rows = list(csv.DictReader((out / "focus.csv").read_text().splitlines()))
+    assert [json.loads(row["Tags"])["name"] for row in rows] == ["chat", "vision"]
+    assert all(float(row["BilledCost"]) > 0 for row in rows)
     assert run("check", out / "chat" / "serve.sh", "-d", "l4").code == 0
 
 
