@@ -20,20 +20,24 @@ TIMES = {
     "tpot_s": "next tokens (TPOT)",
     "itl_s": "gap between tokens",
     "e2e_s": "whole request",
+    "session_s": "whole session",
     "queue_s": "queueing",
 }
 #: Cost, energy and carbon of a month at a load.
 MONTH = "{cost_usd_per_month}, energy {energy_kwh_per_month}, CO2e {carbon_kgco2e_per_month}"
 #: What a panel says of a result, line by line.
 _LINES = {
-    "load": "[{load.users} users, ][{load.process}, ][{load.rate_per_s} requests/s, ]{completed} "
-    "of {requests} requests done in {duration_s}",
+    "load": "[{load.users} users, ][{load.process}, ][{load.rate_per_s} {load.each}/s, ]"
+    "{completed} of {requests} requests done in {duration_s}",
     "replica": "{engine}, {plan.precision}[, experts {plan.expert_precision}][, {ranks}], up to "
     "{plan.max_seqs} at once"
     "[, {step_tokens} tokens a step]",
     "memory": "[{plan.device_memory_bytes} a device: weights {plan.weight_bytes}, KV cache "
     "{plan.kv_cache_bytes} in {plan.blocks} blocks]"
     "[ ({cached.0:number} to {cached.1:number} tokens)]",
+    "sessions": "[{sessions} done: {session_s.p50} (median), {session_s.p90} (p90)]"
+    "[, {cost_usd_per_session} each]",
+    "prefixes": "[{prefix_hit_fraction} of the prompts' tokens were in the cache]",
     "throughput": "{throughput_requests_per_s} requests/s[, {tokens_per_s} tokens/s]",
     "goodput": "[{goodput_requests_per_s} requests/s: {slo_attainment_fraction} of the requests "
     "meet the targets]",
@@ -63,7 +67,7 @@ def serving_view(result: ServingResult) -> RenderableType:
     shown = [
         {"time": title, **times}
         for name, title in TIMES.items()
-        if (times := result.figures()[name])["mean"] is not None
+        if (times := result.figures()[name]).get("mean") is not None
         and (name != "ttft_s" or result.output_tokens_per_s)
     ]
     titles = " | ".join(f">{part}={{{part}:s}}" for part in result.e2e_s)
@@ -80,7 +84,8 @@ def _figures(r: ServingResult) -> list[tuple[str, str]]:
     process = load.get("process", "trace") if rate and not users else None
     power = "{average_power_w} on average, {peak_power_w} at most"
     values |= {
-        "load": {"users": users, "process": process, "rate_per_s": process and rate},
+        "load": {"users": users, "process": process, "rate_per_s": process and rate}
+        | {"each": "requests" if r.sessions is None else "sessions"},
         "ranks": ", ".join(
             f"{name} {plan[name]}" for name in ("tp", "pp", "ep") if plan[name] != 1
         ),

@@ -25,7 +25,7 @@ from accelsim.serving.replicas.cold_start import cold_start_s
 from accelsim.serving.replicas.fleet import ArrivalQueue, ReplicaFleet
 from accelsim.serving.replicas.outages import Outages
 from accelsim.serving.replicas.pools import PoolRouter, ReplicaPool, Route
-from accelsim.serving.replicas.prefix_cache import PrefixCache
+from accelsim.serving.replicas.prefix_cache import PrefixCache, PrefixTree
 from accelsim.serving.replicas.routers import router
 from accelsim.serving.replicas.transfers import CacheLink, Transfers
 from accelsim.serving.schedulers.base import PriorityQueue, Scheduler
@@ -432,7 +432,8 @@ def _scheduler(pool: PoolPlan, log: RequestLog) -> Scheduler:
         return WindowBatching(log, plan.steps, plan.max_seqs, waits_s, queue)
     cache = None
     if plan.prefix_cache and log.asked.prefix_group is not None:
-        is_swapped = plan.options.preemption == "swap"
-        cache = PrefixCache(0 if is_swapped else plan.host_blocks)
+        host_blocks = 0 if plan.options.preemption == "swap" else plan.host_blocks
+        forks, size = log.asked.forks, plan.limits.block_tokens
+        cache = PrefixTree(forks, size, host_blocks) if forks else PrefixCache(host_blocks)
     is_further = pool.part == "further"
     return ContinuousBatching(log, plan.steps, plan.limits, cache, queue, comes_cached=is_further)

@@ -14,12 +14,15 @@ from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.serving.curves import load_curves, paid_s
 from accelsim.serving.deployment import Deployment, PoolPlan, SimulatedFleet
+from accelsim.serving.loads.requests import RequestLog
 from accelsim.serving.measures import (
     RequestTimes,
     ServedPart,
     distribution,
     gap_distribution,
     occupancy,
+    prefix_hits,
+    session_times,
     trust,
 )
 from accelsim.serving.memory_capacity import FullBatch
@@ -128,12 +131,15 @@ def result_of(
     classes, arrived = fleet.log.service_class[has_come], arrived[has_come]
     came = len(arrived)
     duration_s = max(fleet.now_s - start_s, 1e-12)
-    last_s = float(arrived.max(initial=start_s))
-    steady_s = times.steady_part(start_s, last_s, start_s + duration_s)
+    last_s, unit, loads = float(arrived.max(initial=start_s)), "requests", times
+    if fleet.log.asked.session is not None:  # a load comes as long as sessions begin
+        last_s, unit = float(np.nanmax(fleet.log.asked.arrival_s)), "sessions"
+        loads = session_times(fleet.log)
+    steady_s = loads.steady_part(start_s, last_s, start_s + duration_s)
     served = times.within(*steady_s)
     pools = _pools(plan, done, start_s, steady_s, served)
     offered = _offered(pools, duration_s / max(last_s - start_s, 1e-12))
-    saturated, notes = trust(times, offered, is_closed=is_closed)
+    saturated, notes = trust(loads, offered, is_closed=is_closed, unit=unit)
     rows = (_row(plan, done, place, one, duration_s) for place, one in enumerate(pools))
     return ServingResult(
         workload=first.plan.run.workload.name,
@@ -152,10 +158,11 @@ def result_of(
         **_of_requests(plan, times, classes, served),
         itl_s=gap_distribution(fleet.replicas),
         kv_occupancy_fraction=occupancy(fleet.replicas),
+        prefix_hit_fraction=prefix_hits(fleet.replicas),
+        **_of_sessions(fleet.log, _cost(pools, served)),
         utilisation_fraction=_mean_use(pools),
         preemptions=sum(replica.tally.preemption_count for replica in fleet.replicas),
         **_energy(pools, served),
-        **_cost(pools, served),
         **_month(pools, served),
         saturated=saturated,
         seed=seed,
@@ -357,6 +364,20 @@ def _cost(pools: list[_PoolFigures], served: ServedPart) -> Document:
     if requests:
         cost["cost_usd_per_1000_requests"] = 1e3 * usd / requests
     return cost
+
+
+def _of_sessions(log: RequestLog, cost: Document) -> Document:
+    """What a load costs, and the figures of its sessions where it has some."""
+    if log.asked.session is None:
+        return cost
+    times, usd = session_times(log), cost["cost_usd_per_1000_requests"]
+    each = len(log) / len(np.unique(log.asked.session))
+    return {
+        **cost,
+        "sessions": len(times),
+        "session_s": distribution(times.e2e_s),
+        "cost_usd_per_session": None if usd is None else usd / 1000 * each,
+    }
 
 
 def _counts(pools: list[_PoolFigures]) -> Document:

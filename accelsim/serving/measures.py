@@ -19,6 +19,8 @@ from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 #: Utilisation from which on waiting times depend on the last per cent of the load.
 _NEAR_CAPACITY = 0.95
 _PARTS = 4
+#: Times in service that the arrivals of a steady load span at least.
+_SPANS = 5
 #: Percentile of the times in service after which batches are as full as they get.
 _FILLED_PERCENTILE = 90.0
 
@@ -210,6 +212,35 @@ def gap_distribution(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
     return found
 
 
+def session_times(log: RequestLog) -> RequestTimes:
+    """Sessions whose requests have all ended, as if each were a request: its first arrival and its
+    last end. Estimate: it waits for the share of its time that its requests wait.
+    """
+    session, think_s = log.asked.session, log.asked.think_s
+    if session is None:
+        session = np.arange(len(log))
+    order = np.argsort(session, kind="stable")
+    begins = np.flatnonzero(np.diff(session[order], prepend=-1))
+    arrival_s, finish_s = log.column("arrival_s")[order], log.column("finish_s")[order]
+    come_s = np.minimum.reduceat(arrival_s, begins)
+    end_s = np.maximum.reduceat(finish_s, begins)
+    waits_s = np.add.reduceat(log.column("scheduled_s")[order] - arrival_s, begins)
+    spans_s = finish_s - arrival_s + (0.0 if think_s is None else think_s[order])
+    start_s = come_s + (end_s - come_s) * waits_s / np.add.reduceat(spans_s, begins)
+    done = np.flatnonzero(np.isfinite(end_s))
+    done = done[np.argsort(come_s[done], kind="stable")]
+    none = np.zeros(len(done), dtype=np.int64)
+    return RequestTimes(come_s[done], start_s[done], start_s[done], end_s[done], none, none, none)
+
+
+def prefix_hits(replicas: Sequence[Scheduler]) -> float | None:
+    """Share of the prompts' tokens that requests had in the cache; None without shared prefixes."""
+    hits = [replica.hit_tokens for replica in replicas]
+    known = sum(tokens for tokens in hits if tokens is not None)
+    total = known + sum(replica.tally.prompt_tokens for replica in replicas)
+    return None if all(tokens is None for tokens in hits) or not total else known / total
+
+
 def occupancy(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
     """Share of the cache blocks in use, of the replicas that have such blocks."""
     replicas = [replica for replica in replicas if replica.capacity_blocks]
@@ -222,7 +253,7 @@ def occupancy(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
 
 
 def trust(
-    times: RequestTimes, offered_fraction: float, *, is_closed: bool
+    times: RequestTimes, offered_fraction: float, *, is_closed: bool, unit: str = "requests"
 ) -> tuple[bool, list[str]]:
     """Whether the load is more than is served, and what to know about the figures.
 
@@ -230,40 +261,44 @@ def trust(
     work comes than is done.
 
     Waiting grows with every arrival where the load is too high: the mean waits of the four quarters
-    of the arrivals rise one after the other, the last by more than a request alone takes.
+    of the arrivals rise one after the other, the last by more than a request alone takes; or fewer
+    than half have ended by the last arrival, though the arrivals span many times a request's own.
 
     Args:
         times: Times of the requests, by arrival.
         offered_fraction: Work that comes between the first and the last arrival over what the
             replicas do in that time.
         is_closed: Whether users wait for their answers, so that nothing can grow.
+        unit: What the times are of.
     """
     notes: list[str] = []
     if is_closed or len(times) < 8 * _PARTS:
         if not is_closed:
-            notes.append(f"{len(times)} requests: too few to tell whether the load is served")
+            notes.append(f"{len(times)} {unit}: too few to tell whether the load is served")
         return False, notes
     span_s = float(times.arrival_s[-1] - times.arrival_s[0])
     if not span_s:
-        return False, ["all requests come at once: there is no steady state"]
+        return False, [f"all {unit} come at once: there is no steady state"]
     parts = [float(part.mean()) for part in np.array_split(times.queue_s, _PARTS)]
     service_s = float(np.median(times.finish_s - times.scheduled_s))
     is_rising = all(later > earlier for earlier, later in pairwise(parts))
     grown_s = parts[-1] - parts[0]
-    saturated = offered_fraction > _NEAR_CAPACITY and is_rising and grown_s > 0.5 * service_s
+    ended = float((times.finish_s <= times.arrival_s[-1]).sum())
+    is_growing = is_rising and grown_s > 0.5 * service_s
+    is_behind = 2 * ended < len(times) and span_s > _SPANS * service_s
+    saturated = offered_fraction > _NEAR_CAPACITY and (is_growing or is_behind)
     if saturated:
-        ended = float((times.finish_s <= times.arrival_s[-1]).sum())
         notes.append(
-            f"saturated: {len(times) / span_s:.3g} requests per s come, {ended / span_s:.3g} per s "
-            "are served; waiting grows with every request and has no steady state"
+            f"saturated: {len(times) / span_s:.3g} {unit} per s come, {ended / span_s:.3g} per s "
+            "are served; waiting grows as long as the load lasts and has no steady state"
         )
     elif offered_fraction > _NEAR_CAPACITY:
         notes.append(
             f"utilisation {offered_fraction:.3f}: above 0.95 waiting times hang on the last per "
             "cent of load and of step times"
         )
-    elif span_s < 5 * float(times.e2e_s.mean()):
+    elif span_s < _SPANS * float(times.e2e_s.mean()):
         notes.append(
-            "before steady state: the arrivals span less than five requests' time; add requests"
+            f"before steady state: the arrivals span less than five {unit}' time; add requests"
         )
     return saturated, notes

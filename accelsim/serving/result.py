@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Percentiles of a result's distributions.
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 _ABOUT = frozenset({"inputs", "provenance", "warnings", "log", "intervals", "curves", "runs"})
-_NESTED = frozenset({"plan", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s"})
+_NESTED = frozenset({"plan", "ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s", "session_s"})
 _LEVEL = 0.9
 _RANKS = ("tp", "pp", "ep", "dp")
 _REQUEST_COLUMNS = (
@@ -49,6 +49,7 @@ class ServingResult(Result):
         plan: Ranks, limits and memory of a replica.
         requests: Requests that came.
         completed: Requests that ended.
+        sessions: Sessions whose requests have all ended; None without sessions.
         duration_s: From the first arrival to the last end.
         steady_from_s: From the first arrival to the part of the run that rates, mean power,
             utilisation, energy and cost per token or request are of: batches are full by then.
@@ -64,6 +65,9 @@ class ServingResult(Result):
         e2e_s: Arrival to the last token.
         queue_s: Arrival to the first batch.
         kv_occupancy_fraction: Share of the cache blocks in use, mean over the busy time and peak.
+        prefix_hit_fraction: Share of the prompts' tokens that were in the cache already; None where
+            requests share no prefixes.
+        session_s: First arrival to the last end of a session, of those that ended.
         utilisation_fraction: Work done over what the replicas do in full batches in that time; a
             replica with few requests is in a step most of the time and yet little used.
         preemptions: Requests put back into the queue.
@@ -74,6 +78,7 @@ class ServingResult(Result):
         peak_power_w: Largest mean power of a step times the replicas.
         cost_usd_per_million_tokens: Per million generated tokens, all hours paid.
         cost_usd_per_1000_requests: Per 1,000 requests.
+        cost_usd_per_session: Of a session's requests in the mean; None without sessions.
         offer: Offer the price comes from.
         cost_usd_per_month: Of the steady part, all hours of a month.
         energy_kwh_per_month: Of all devices in such a month.
@@ -137,6 +142,10 @@ class ServingResult(Result):
     saturated: bool
     seed: int
     kv_cache_tokens: int | None = None
+    prefix_hit_fraction: float | None = None
+    sessions: int | None = None
+    session_s: Distribution = field(default_factory=dict)
+    cost_usd_per_session: float | None = None
     pools: tuple[Values, ...] = ()
     classes: tuple[Values, ...] = ()
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict, compare=False)
@@ -200,6 +209,8 @@ class ServingResult(Result):
         if self.classes:
             names = np.array([row["name"] for row in self.classes])
             frame["service_class"] = names[self.log.service_class]
+        if self.log.asked.session is not None:
+            frame["session"] = self.log.asked.session
         frame["rejected"] = [self.log.rejected.get(place, "") for place in range(len(frame))]
         return frame
 

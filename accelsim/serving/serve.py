@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,7 +118,7 @@ def _loaded(
         return arrivals, arrivals, planned(max_context=arrivals.longest)
     columns = arrivals.columns(streams)
     plan = planned(max_context=columns.longest)
-    arrivals = arrivals.steady(plan.inside(arrivals.rate_per_s or 0.0, columns))
+    arrivals = arrivals.steady(plan.inside(arrivals.requests_per_s, columns))
     if arrivals.count != len(columns):
         few, columns = columns, arrivals.columns(streams)
         if columns.longest > few.longest:
@@ -259,4 +259,4 @@ def described(arrivals: Arrivals | RequestColumns) -> dict[str, Any]:
     """A load, for a result's inputs."""
     if isinstance(arrivals, RequestColumns):
         return {"requests": len(arrivals)}
-    return {f.name: getattr(arrivals, f.name) for f in fields(arrivals)}
+    return asdict(arrivals)

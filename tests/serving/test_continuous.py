@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from accelsim.errors import InvalidValueError
 from accelsim.serving.loads.requests import RequestColumns
-from accelsim.serving.replicas.prefix_cache import PrefixCache
+from accelsim.serving.replicas.prefix_cache import PrefixCache, PrefixTree
 from accelsim.serving.schedulers.continuous import ContinuousBatching
 from accelsim.serving.schedulers.limits import BatchLimits, JoinRule, SequenceBlocks
 
@@ -67,6 +67,7 @@ def scenarios(draw):
     if shares := draw(st.booleans()):
         more["prefix_group"] = rng.integers(-1, 4, count)
         more["prefix_tokens"] = rng.integers(0, 120, count)
+        more["forks"] = draw(st.sampled_from([None, {2: (0, 33), 3: (2, 70)}]))
     rate = draw(st.sampled_from([1.0, 30.0, 1000.0]))
     seed = int(rng.integers(1 << 30))
     columns = random_columns(seed, count, rate=rate, longest=80, **more)
@@ -76,9 +77,12 @@ def scenarios(draw):
 
 def serve(scenario, kind=ContinuousBatching):
     columns, limits, shares, host = scenario
-    return run_fleet(
-        columns, lambda log: kind(log, STEPS, limits, PrefixCache(host) if shares else None)
-    )
+    forks, size = columns.forks, limits.block_tokens
+
+    def cache():
+        return PrefixTree(forks, size, host) if forks else PrefixCache(host)
+
+    return run_fleet(columns, lambda log: kind(log, STEPS, limits, cache() if shares else None))
 
 
 @pytest.mark.law

@@ -19,6 +19,7 @@ from accelsim.errors import (
     UnsupportedOperatorError,
 )
 from accelsim.serving.loads.requests import RequestColumns
+from accelsim.serving.loads.sessions import SessionOptions
 from accelsim.serving.options import PoolOptions, PrefillOptions
 
 CONTRACT = (
@@ -31,7 +32,8 @@ CONTRACT = (
     *("energy_j_per_token", "average_power_w", "peak_power_w", "cost_usd_per_million_tokens"),
     *("cost_usd_per_1000_requests", "offer", "cost_usd_per_month"),
     *("energy_kwh_per_month", "carbon_kgco2e_per_month", "saturated", "seed"),
-    *("kv_cache_tokens", "pools", "classes"),
+    *("kv_cache_tokens", "prefix_hit_fraction", "sessions", "session_s", "cost_usd_per_session"),
+    *("pools", "classes"),
 )
 
 
@@ -319,7 +321,8 @@ def test_what_cannot_be_served_is_refused(error, change):
         {"process": "pareto"},
         {"swing_fraction": 2.0},
         {"prefixes": -1},
-        {"prefixes": 2, "prefix_tokens": 64, "turns": 3},
+        {"session": SessionOptions(3), "turns": 3},
+        {"session": SessionOptions(3), "users": 2, "rate_per_s": None},
         {"users": 3, "rate_per_s": None, "turns": 2},
     ],
 )

@@ -17,7 +17,13 @@ from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.option import check_ranges, option, ranged
 from accelsim.serving.loads.lengths import draw_lengths
-from accelsim.serving.loads.requests import LONGEST_TOKENS, NO_GROUP, RequestColumns
+from accelsim.serving.loads.requests import LONGEST_TOKENS, RequestColumns
+from accelsim.serving.loads.sessions import (
+    MOST_STEPS,
+    SessionOptions,
+    in_sessions,
+    session_options,
+)
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.workloads.graph import FloatArray, IntArray
 
@@ -43,8 +49,7 @@ class Arrivals:
         period_s: Period of "diurnal".
         swing_fraction: How far its rate swings about the mean, 0 to 1.
         think_s: Mean of a user's exponential pause.
-        prefixes: Distinct system prompts that prompts of single turns start with; 0 for none.
-        prefix_tokens: Their length.
+        prefixes: Distinct system prompts; 0 for none.
     """
 
     rate_per_s: float | None = option("Requests per second.", flags="--rate")
@@ -72,10 +77,21 @@ class Arrivals:
     )
     output: str = option("Lengths of outputs.", "lognormal:160:0.8", "DIST")
     turns: int = option(
-        "Turns of a session; each prompt starts with the whole session so far.", 1, within=_COUNT
+        "Turns of a session; each prompt starts with the whole session so far.",
+        1,
+        within=(1, MOST_STEPS),
     )
-    prefixes: int = ranged(0, (0, _MOST))
-    prefix_tokens: int = ranged(0, (0, LONGEST_TOKENS))
+    session: SessionOptions | None = option(
+        "Sessions of an agent: steps=8,gap=2s,agents=2,agent_steps=4,tool=400. A tool runs for "
+        "gap on average before each further step and adds a text of tool tokens; the first step "
+        "starts the sub-agents, the second waits for all. --rate is of sessions.",
+        metavar="KEY=VALUE",
+        parse=session_options,
+    )
+    prefixes: int = ranged(1, (0, _MOST))
+    prefix_tokens: int = option(
+        "Tokens of a system prompt that all prompts start with.", 0, within=(0, LONGEST_TOKENS)
+    )
 
     def __post_init__(self) -> None:
         """Refuse loads that are none.
@@ -96,17 +112,33 @@ class Arrivals:
 
     def _check_counts(self) -> None:
         check_ranges(self)
-        if self.users and self.turns > 1:
-            remedy = "Give a rate of sessions, or turns = 1."
-            raise InvalidValueError("turns", self.turns, "1 in a closed loop", remedy)
-        if self.prefixes and self.turns > 1:
-            remedy = "Add the system prompt's tokens to those of the prompt."
-            raise InvalidValueError("prefixes", self.prefixes, "0 with turns above 1", remedy)
+        if self.users and self._session is not None:
+            remedy = "Give --rate, the sessions per second."
+            raise InvalidValueError("users", self.users, "no value with turns or sessions", remedy)
+        for name, usual in (("turns", 1), ("think_s", 0.0)):
+            value = getattr(self, name)
+            if self.session is not None and value != usual:
+                remedy = "Say it by the steps and the gap of the session."
+                raise InvalidValueError(name, value, f"{usual:g} with a session", remedy)
+
+    @property
+    def _session(self) -> SessionOptions | None:
+        """What a session is; None for single requests."""
+        if self.session is None and self.turns > 1:
+            return SessionOptions(self.turns)
+        return self.session
 
     @property
     def count(self) -> int:
-        """Requests that are drawn."""
-        return _LEAST_REQUESTS if self.requests is None else self.requests
+        """Requests that are drawn, of whole sessions of an agent."""
+        count = _LEAST_REQUESTS if self.requests is None else self.requests
+        each = 1 if self.session is None else self.session.requests
+        return -(-count // each) * each
+
+    @property
+    def requests_per_s(self) -> float:
+        """Requests per second, of all steps of the sessions that come; 0 in a closed loop."""
+        return (self.rate_per_s or 0.0) * (self._session.requests if self._session else 1)
 
     def steady(self, inside: float) -> Arrivals:
         """The same load with as many requests as a steady state needs, where no number is given.
@@ -116,6 +148,10 @@ class Arrivals:
         """
         if self.requests is not None or self.process == "burst":
             return replace(self, requests=self.count)
+        if (session := self._session) is not None:  # those that come while a session lasts
+            pause_s = session.gap_s if self.session is not None else self.think_s
+            waiting = self.requests_per_s * pause_s
+            inside = session.depth * inside + (session.depth - 1) * waiting
         wanted = math.ceil(_TURNOVERS * (self.users or inside))
         return replace(self, requests=min(max(wanted, _LEAST_REQUESTS), _MOST_REQUESTS))
 
@@ -128,23 +164,25 @@ class Arrivals:
         lengths, count = streams.stream("lengths"), self.count
         prompt = draw_lengths("prompt", self.prompt, count, lengths)
         output = draw_lengths("output", self.output, count, lengths, lowest=0)
-        sessions = -(-count // self.turns)
+        session = self._session
+        sessions = count if session is None else -(-count // session.requests)
         times = np.zeros(0)
         if not self.users:
             times = self._times(sessions, streams.stream("arrivals"))
         group, shared = self._prefixes(prompt, streams.stream("prefixes"))
-        think = None
-        if self.think_s:
-            think = streams.stream("think").exponential(self.think_s, count)
+        think_s = self.think_s if self.session is None else self.session.gap_s
         columns = RequestColumns(
             arrival_s=times if len(times) == count else np.full(count, np.nan),
-            prompt_tokens=prompt if group is None or shared is None else prompt + shared,
+            prompt_tokens=prompt,
             output_tokens=output,
             prefix_group=group,
             prefix_tokens=shared,
-            think_s=think,
+            think_s=streams.stream("think").exponential(think_s, count) if think_s else None,
         )
-        return columns if self.turns == 1 else self._sessions(columns, times, sessions)
+        if session is None:
+            return columns if shared is None else replace(columns, prompt_tokens=prompt + shared)
+        tool = draw_lengths("tool", session.tool, count, lengths) if session.tool else prompt
+        return in_sessions(columns, session.slots(), times, tool)
 
     def times(self, count: int, streams: RandomStreams) -> FloatArray:
         """Arrivals alone, for requests whose lengths are known.
@@ -168,32 +206,6 @@ class Arrivals:
             return None, None
         group = generator.integers(0, self.prefixes, len(prompt))
         return group, np.full(len(prompt), self.prefix_tokens)
-
-    def _sessions(
-        self, columns: RequestColumns, times: FloatArray, sessions: int
-    ) -> RequestColumns:
-        """Turns one after the other: the first turns by time, then all second ones, and so on.
-
-        Estimate: a turn comes after the one before it and repeats all that was said.
-        """
-        count = self.count
-        turn, session = np.divmod(np.arange(count), sessions)
-        said = columns.prompt_tokens + columns.output_tokens
-        before = np.zeros(count, dtype=np.int64)
-        for place in range(sessions, count, sessions):
-            these = np.arange(place, min(place + sessions, count))
-            before[these] = before[these - sessions] + said[these - sessions]
-        arrival = np.where(turn == 0, np.resize(times, count), np.nan)
-        prompt = columns.prompt_tokens + before
-        return RequestColumns(
-            arrival_s=arrival,
-            prompt_tokens=prompt,
-            output_tokens=columns.output_tokens,
-            prefix_group=session,
-            prefix_tokens=prompt + columns.output_tokens,
-            after=np.where(turn == 0, NO_GROUP, np.arange(count) - sessions),
-            think_s=columns.think_s if columns.think_s is not None else np.zeros(count),
-        )
 
 
 def _poisson(_: Arrivals, rate: float, count: int, generator: np.random.Generator) -> FloatArray:

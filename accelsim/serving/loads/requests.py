@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -37,8 +38,12 @@ class RequestColumns:
         output_tokens: Tokens generated, >= 1; 0 for models that generate none, shape (n,).
         prefix_group: Requests of one group start with the same tokens; `NO_GROUP` for none.
         prefix_tokens: How many; all of the prompt and the output for the turns of one session.
+        forks: By group that begins as another one does: that group, and the tokens it has of it.
         after: Request whose end a NaN arrival waits for, -1 for none: the turns of a session.
         think_s: Seconds from that end to the arrival.
+        joins: Request whose arrival also waits for the end of this one, -1 for none: the last step
+            of a sub-agent.
+        session: Session of each request; no sessions where None.
         priority: Lower is served first.
         model: Which of a fleet's models is asked, by place; the first where None.
         service_class: Class of service, by place; no classes where None.
@@ -49,8 +54,11 @@ class RequestColumns:
     output_tokens: IntArray
     prefix_group: IntArray | None = None
     prefix_tokens: IntArray | None = None
+    forks: Mapping[int, tuple[int, int]] | None = None
     after: IntArray | None = None
     think_s: FloatArray | None = None
+    joins: IntArray | None = None
+    session: IntArray | None = None
     priority: IntArray | None = None
     model: IntArray | None = None
     service_class: IntArray | None = None

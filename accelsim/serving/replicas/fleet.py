@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from accelsim.serving.loads.requests import RequestLog
 from accelsim.serving.replicas.routers import Router
 from accelsim.serving.schedulers.base import NEVER, Scheduler
 from accelsim.simulation.clock import collection_paused
+from accelsim.workloads.graph import IntArray
 
 _PROGRESS_EVERY = 256
 
@@ -44,6 +45,8 @@ class ArrivalQueue:
         self._first_s = self._comes_s(0, 0.0) if self._first_count else NEVER
         self._later: list[tuple[float, int]] = []
         self._followers: dict[int, list[int]] = {}
+        #: Further requests that one waits for.
+        self._waits: Counter[int] = Counter()
         self._next = len(log)
         if user_count:
             self._next = min(user_count, len(log))
@@ -51,10 +54,20 @@ class ArrivalQueue:
                 log.arrival_s[request] = 0.0
                 heapq.heappush(self._later, (self._comes_s(request, 0.0), request))
         elif asked.after is not None:
-            for request in np.flatnonzero(np.isnan(asked.arrival_s)).tolist():
-                self._followers.setdefault(int(asked.after[request]), []).append(request)
+            self._follow(asked.after, np.flatnonzero(np.isnan(asked.arrival_s)))
         self._is_closed = bool(user_count)
         self.next_s = self._later[0][0] if user_count else self._first_s
+
+    def _follow(self, after: IntArray, later: IntArray) -> None:
+        """Let requests wait for the ends of others."""
+        joins, followers = self._log.asked.joins, self._followers
+        for request, before in zip(later.tolist(), after[later].tolist(), strict=True):
+            followers.setdefault(before, []).append(request)
+        if joins is not None:
+            joining = np.flatnonzero(joins >= 0)
+            for request, follower in zip(joining.tolist(), joins[joining].tolist(), strict=True):
+                followers.setdefault(request, []).append(follower)
+                self._waits[follower] += 1
 
     def _comes_s(self, request: int, last_s: float) -> float:
         """When a request reaches a scheduler: no sooner than the one before it."""
@@ -89,7 +102,10 @@ class ArrivalQueue:
                 self._next += 1
             return
         for follower in self._followers.pop(request, ()):
-            self._come(follower, now_s)
+            if self._waits and self._waits[follower]:
+                self._waits[follower] -= 1
+            else:
+                self._come(follower, now_s)
 
     def _come(self, request: int, now_s: float) -> None:
         think = self._log.asked.think_s

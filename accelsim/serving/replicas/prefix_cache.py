@@ -8,7 +8,9 @@ from its tail (automatic prefix caching of vLLM v1, which frees the blocks of a 
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 
 
 class PrefixCache:
@@ -36,6 +38,10 @@ class PrefixCache:
         self._host: OrderedDict[int, int] = OrderedDict()
         self._host_count = 0
 
+    def here(self, group: int) -> int:
+        """Blocks of a chain that are on the device."""
+        return self.length.get(group, 0)
+
     def reach(self, group: int) -> int:
         """Blocks of a chain that are on the device or the host."""
         return max(self.length.get(group, 0), self._host.get(group, 0))
@@ -50,19 +56,22 @@ class PrefixCache:
         while self._host_count > self.host_blocks:
             self._host_count -= self._host.popitem(last=False)[1]
 
-    def held(self, group: int) -> int:
-        """Blocks of a chain that requests hold."""
+    def _own(self, group: int) -> int:
         holders = self._holders.get(group)
         return max(holders) if holders else 0
+
+    def held(self, group: int) -> int:
+        """Blocks of a chain that requests hold."""
+        return self._own(group)
 
     @property
     def held_count(self) -> int:
         """Blocks that requests hold."""
-        return sum(map(self.held, self._holders))
+        return sum(map(self._own, self._holders))
 
     def hold(self, group: int, blocks: int) -> None:
         """Let one more request hold the first blocks of a chain, which are cached."""
-        before = self.held(group)
+        before = self._own(group)
         holders = self._holders.setdefault(group, {})
         holders[blocks] = holders.get(blocks, 0) + 1
         if blocks > before:
@@ -70,13 +79,13 @@ class PrefixCache:
 
     def release(self, group: int, blocks: int) -> None:
         """Let a request go that held the first blocks of a chain."""
-        before, holders = self.held(group), self._holders[group]
+        before, holders = self._own(group), self._holders[group]
         holders[blocks] -= 1
         if not holders[blocks]:
             del holders[blocks]
         if not holders:
             del self._holders[group]
-        self.idle_count += before - self.held(group)
+        self.idle_count += before - self._own(group)
         self._released[group] = None
         self._released.move_to_end(group)
 
@@ -97,7 +106,7 @@ class PrefixCache:
         """Forget blocks that nobody holds, of which there are as many."""
         while count:
             group = next(iter(self._released))
-            held, length = self.held(group), self.length.get(group, 0)
+            held, length = self._own(group), self.length.get(group, 0)
             given = min(count, length - held)
             if given and self.host_blocks:
                 self._keep_on_host(group, length)
@@ -109,3 +118,72 @@ class PrefixCache:
                 self.length[group] = length - given
             self.idle_count -= given
             count -= given
+
+
+class PrefixTree(PrefixCache):
+    """Chains that begin as another one does: all requests' system prompt, a context that splits.
+
+    A chain that forks holds the blocks after its fork; those before are its parent's. A request
+    releases its own chain before those it forks from, so that leaves are given up first (SGLang's
+    radix cache; Zheng et al., NeurIPS 2024, section 3).
+
+    Args:
+        forks: By group that forks: the group it forks from, and the tokens it has of that.
+        block_tokens: Tokens of a block.
+        host_blocks: Blocks that host memory holds.
+    """
+
+    def __init__(
+        self, forks: Mapping[int, tuple[int, int]], block_tokens: int, host_blocks: int = 0
+    ) -> None:
+        self._forks, self._size = forks, block_tokens
+        super().__init__(host_blocks)
+
+    def _path(self, group: int) -> Iterator[tuple[int, int]]:
+        """A chain and those it forks from, the last first, each with the blocks before its own."""
+        while (fork := self._forks.get(group)) is not None:
+            yield group, fork[1] // self._size
+            group = fork[0]
+        yield group, 0
+
+    def _parts(self, group: int, blocks: int) -> Iterator[tuple[int, int]]:
+        """Chains of the first blocks of a chain, and how many each holds."""
+        for chain, before in self._path(group):
+            yield chain, max(blocks - before, 0)
+            blocks = min(blocks, before)
+
+    def _joined(self, group: int, own: Callable[[int], int]) -> int:
+        """Blocks without a gap from the first on, where each chain has some of its own."""
+        end: float = math.inf
+        blocks = 0
+        for chain, before in self._path(group):
+            have = before + own(chain)
+            blocks, end = have if have < end else blocks, before
+        return blocks
+
+    def here(self, group: int) -> int:
+        """Blocks of a chain that are on the device."""
+        return self._joined(group, super().here)
+
+    def reach(self, group: int) -> int:
+        """Blocks of a chain that are on the device or the host."""
+        return self._joined(group, super().reach)
+
+    def held(self, group: int) -> int:
+        """Blocks of a chain that requests hold."""
+        return self._joined(group, self._own)
+
+    def hold(self, group: int, blocks: int) -> None:
+        """Let one more request hold the first blocks of a chain, which are cached."""
+        for chain, own in self._parts(group, blocks):
+            super().hold(chain, own)
+
+    def release(self, group: int, blocks: int) -> None:
+        """Let a request go that held the first blocks of a chain."""
+        for chain, own in self._parts(group, blocks):
+            super().release(chain, own)
+
+    def extend(self, group: int, blocks: int) -> int:
+        """Cache a chain up to some blocks; see `PrefixCache`."""
+        add = super().extend
+        return sum(add(chain, own) for chain, own in self._parts(group, blocks))

@@ -120,6 +120,11 @@ class Scheduler(ABC):
         """Cache blocks that requests hold."""
         return 0
 
+    @property
+    def hit_tokens(self) -> int | None:
+        """Tokens of prompts that were cached when they came; None where no prefixes are shared."""
+        return None
+
     @abstractmethod
     def submit(self, request: int, now_s: float) -> None:
         """Queue a request; the replica may start at once."""

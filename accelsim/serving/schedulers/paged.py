@@ -93,6 +93,11 @@ class PagedBatch(Scheduler):
         return self.limits.blocks - self._free - self._idle
 
     @property
+    def hit_tokens(self) -> int | None:
+        """Tokens of prompts that were cached when they came; see `Scheduler`."""
+        return None if self.cache is None else self.cache.hit_count * self._size
+
+    @property
     def _idle(self) -> int:
         """Cache blocks of prefixes that nobody holds."""
         return 0 if self.cache is None else self._chained * self.cache.idle_count
@@ -243,7 +248,7 @@ class PagedBatch(Scheduler):
 
     def _hold(self, cache: PrefixCache, group: int, shared: int) -> None:
         """Hold the first blocks of a chain; those on the host alone are loaded."""
-        here = min(cache.length.get(group, 0), shared)
+        here = min(cache.here(group), shared)
         cache.hold(group, here)
         cache.hit_count += shared
         if shared > here:
