@@ -81,9 +81,9 @@ examples: $(VENV)/.dev
 wheel: $(VENV)/.dev
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
 
-## make wheel-check  install the wheel with the lowest dependencies, and under a newer Python; run the main commands from another folder
+## make wheel-check  install the wheel with the lowest dependencies, and under a newer Python; run the README's jobs from another folder
 wheel-check: wheel
-	PYTHON=$(PYTHON) .ci/supported
+	PYTHON=$(PYTHON) VENV=$(VENV) .ci/supported
 
 ## make format       format the code
 format: $(VENV)/.dev
