@@ -277,8 +277,13 @@ _LLAMA_CPP_BITS = {
 }
 
 
-def _llama_cpp(name: str, bits: float) -> Precision:
-    """A llama.cpp file: the mean counts all its tensors, and kernels widen weights to FP16."""
+def file_precision(name: str, bits: float) -> Precision:
+    """The policy of a llama.cpp file, whose kernels widen weights to FP16.
+
+    Args:
+        name: Name of its format.
+        bits: Mean bits of a weight, over all its tensors.
+    """
     stored = BlockFormat(name, bits)
     return Precision(name, _D.FP16, stored, _D.FP16, _D.FP16, stored)
 
@@ -313,7 +318,7 @@ PRECISIONS: dict[str, Precision] = {
     "nf4": _quantised("nf4", _D.BF16, _NF4),
     "mxfp4": _quantised("mxfp4", _D.FP4, _MXFP4),
     "nvfp4": _quantised("nvfp4", _D.FP4, _NVFP4, _D.FP32),
-    **{name: _llama_cpp(name, bits) for name, bits in _LLAMA_CPP_BITS.items()},
+    **{name: file_precision(name, bits) for name, bits in _LLAMA_CPP_BITS.items()},
 }
 
 

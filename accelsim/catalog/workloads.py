@@ -3,9 +3,10 @@ configurations.
 
 A name is looked up in the folders of ``ACCELSIM_WORKLOAD_PATH``, then in the catalogue; each holds
 one YAML per workload, named after it, and optionally ``aliases.yaml``. A name that ends in
-``.yaml``, ``.yml``, ``.json`` or ``.onnx`` is a path instead: a workload file, a captured module
-saved as JSON, the ``config.json`` of a published checkpoint, or a network in ONNX's format. The
-folder of a checkpoint stands for its ``config.json``.
+``.yaml``, ``.yml``, ``.json``, ``.onnx``, ``.gguf`` or ``.safetensors`` is a path instead: a
+workload file, a captured module saved as JSON, the ``config.json`` of a published checkpoint, a
+network in ONNX's format, or weights, of which the header is read. The folder of a checkpoint stands
+for its ``config.json``; that of ``hub:Qwen/Qwen3-8B`` is fetched from the Hugging Face Hub.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -41,9 +43,11 @@ _LONGEST_NAME = 100
 _CONFIG = "config.json"
 #: File of ModelOpt's older checkpoints beside it.
 _APART = "hf_quant_config.json"
+#: Start of a name that is an id of the Hugging Face Hub.
+HUB = "hub:"
 #: Ends of the names of checkpoints that differ from their base in their weights alone.
 _TUNED = re.compile(r"(?:-(?:hf|instruct|chat|it))+\Z")
-_SUFFIXES = (".yaml", ".yml", ".json", ".onnx")
+_SUFFIXES = (".yaml", ".yml", ".json", ".onnx", ".gguf", ".safetensors")
 #: A captured module holds a row per operator, so its JSON may be larger than a hand-written file.
 _MAX_JSON_BYTES = 64 * MAX_BYTES
 
@@ -54,8 +58,9 @@ def workload(name: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Wo
 
     Args:
         name: A name or alias (case and underscores do not matter; an organisation may stand in
-            front, as in ``meta-llama/Llama-3.1-8B``), a path ending in .yaml, .yml, .json or .onnx,
-            or a folder with a ``config.json``.
+            front, as in ``meta-llama/Llama-3.1-8B``), a path ending in .yaml, .yml, .json, .onnx,
+            .gguf or .safetensors, a folder with a ``config.json``, or ``hub:`` and an id of the
+            Hugging Face Hub.
         shapes: Sizes of the inputs of an ONNX network by name, for those that it leaves open: all
             but the batch.
 
@@ -66,6 +71,8 @@ def workload(name: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Wo
     """
     if shapes is not None:
         return _onnx(name, shapes)
+    if name.startswith(HUB):
+        return _of_hub(name.removeprefix(HUB))
     if Path(name).suffix.lower() in _SUFFIXES:
         return load_workload_file(Path(name))
     key = _without_organisation(name_key(name))
@@ -85,7 +92,17 @@ def workload(name: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Wo
         allowed = f"a name, a folder with a {_CONFIG}, or a path that ends in {ends}"
         raise InvalidValueError("workload", name, allowed)
     known = sorted({*files, *aliases})
-    raise UnknownNameError("workload", name, known, "List them with: accelsim workloads list")
+    hub = f", or ask the Hugging Face Hub: {HUB}{name}" * ("/" in name)
+    raise UnknownNameError("workload", name, known, f"List them with: accelsim workloads list{hub}")
+
+
+def _of_hub(repo_id: str) -> Workload:
+    """The workload of a checkpoint of the Hub, called as it is there."""
+    from accelsim.files.hub import hub_folder
+
+    title = repo_id.rpartition("/")[2]
+    loaded = load_workload_file(hub_folder(repo_id) / _CONFIG)
+    return replace(loaded, name=name_key(title), title=title)
 
 
 def _onnx(name: str, shapes: Mapping[str, Sequence[int]]) -> Workload:
@@ -192,6 +209,12 @@ def _load(path: Path, *_stamps: FileStamp | None) -> Workload:
         from accelsim.workloads.capture.onnx.door import capture_onnx
 
         return capture_onnx(path)
+    if path.suffix.lower() == ".gguf":
+        from accelsim.workloads.checkpoints.gguf import workload_from_gguf
+
+        return validated(path, lambda: workload_from_gguf(path))
+    if path.suffix.lower() == ".safetensors":
+        return _of_weights(path)
     is_json = path.suffix.lower() == ".json"
     data = read_mapping(path, max_bytes=_MAX_JSON_BYTES if is_json else MAX_BYTES)
     apart = path.with_name(_APART)
@@ -199,6 +222,18 @@ def _load(path: Path, *_stamps: FileStamp | None) -> Workload:
         named = read_mapping(apart, max_bytes=_MAX_JSON_BYTES).get("quantization")
         data = {**data, "quantization_config": named}
     return validated(path, lambda: _parse(data, path))
+
+
+def _of_weights(path: Path) -> Workload:
+    """The workload of a file of weights, whose header is read, and of the configuration beside."""
+    from accelsim.files.tensorfile import read_safetensors
+
+    read_safetensors(path)
+    config = path.with_name(_CONFIG)
+    if not config.is_file():
+        problem = f"has no {_CONFIG} beside it, which says what its tensors are of"
+        raise ProfileError(str(path), [problem])
+    return load_workload_file(config)
 
 
 def _parse(data: Mapping[str, Any], path: Path) -> Workload:
@@ -210,7 +245,12 @@ def _parse(data: Mapping[str, Any], path: Path) -> Workload:
         from accelsim.workloads.checkpoints.huggingface import workload_from_config
 
         named = data.get("_name_or_path")
-        return workload_from_config(data, None if named else _file_title(path))
+        read = workload_from_config(data, None if named else _file_title(path))
+        if path.name != _CONFIG:
+            return read
+        from accelsim.workloads.checkpoints.stored import stored_bytes, with_stored
+
+        return with_stored(read, data, stored_bytes(path.parent))
     return parse_workload(_completed(data))
 
 

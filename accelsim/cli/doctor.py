@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _PURPOSES = {
     "torch": "capture of PyTorch modules, calibration of this machine",
     "onnx": "ONNX files",
+    "hub": "models by their id: --hub",
     "silicon": "measured GPU kernels, for refits",
     "plots": "pictures: --out FILE.png",
     "report": "pages: --report, accelsim report",

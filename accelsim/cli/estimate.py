@@ -29,6 +29,9 @@ class EstimateOptions:
     device: str | None = option(
         "Device, or a slice: epyc-7763@8vcpu.", metavar="NAME", flags="--device -d"
     )
+    hub: bool = option(
+        "MODEL is an id of the Hugging Face Hub: its configuration is fetched, no weights.", False
+    )
     gpus: int = option("Number of devices that share the model, as in -d '2 x NAME'.", 1)
     mode: str = option("inference or training.", "inference", "MODE")
     offer: str | None = option(
@@ -54,7 +57,7 @@ def estimate(
     run: RunOptions,
     price: PriceChoice,
     model: str = argument(
-        "Workload name, or a file: workload, captured module, ONNX, HF folder or config.json.",
+        "Workload name, or a file: workload, captured module, ONNX, GGUF, HF folder.",
         "MODEL",
     ),
 ) -> None:
@@ -62,6 +65,7 @@ def estimate(
     from accelsim.catalog.devices import joined_devices
     from accelsim.estimation.estimate import estimate as estimate_run
 
+    model = f"hub:{model}" if options.hub else model
     run, price = replace(run, mode=options.mode), replace(price, offer=options.offer)
     profile, operators = _profile(options.device, options.device_file), options.operators
     profile = profile if options.gpus == 1 else joined_devices(options.gpus, profile)

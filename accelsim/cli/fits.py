@@ -24,6 +24,9 @@ def fits(
         None,
         "GIB",
     ),
+    hub: bool = option(
+        "MODEL is an id of the Hugging Face Hub: its configuration is fetched, no weights.", False
+    ),
     host: str | None = option(
         "CPU that runs the layers that do not fit. Default: this machine's, or a "
         "desktop's of 2022.",
@@ -35,6 +38,7 @@ def fits(
     from accelsim.handover.fits import fits as ask
     from accelsim.report.handover import fits_view
 
+    model = f"hub:{model}" if hub else model
     result = ask(model, device, context=context, memory_gib=memory, host=host)
     output.emit(result.to_dict(), lambda: fits_view(result), rows=result.figures()["ways"])
     if result.best is None:

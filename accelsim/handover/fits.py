@@ -182,7 +182,8 @@ def fits(
         InputError: If a name or the context is wrong, or the model generates no text.
         InvalidValueError: If no device is named and none is recognised here.
     """
-    named = str(workload) if isinstance(workload, str) else workload.name
+    named = workload if isinstance(workload, str) else workload.name
+    named = named.removeprefix(workload_catalog.HUB)
     model = workload_catalog.workload(workload) if isinstance(workload, str) else workload
     if not model.autoregressive:
         remedy = "accelsim estimate --max-batch says what fits of others."
@@ -291,7 +292,8 @@ class _Question:
         narrower = [form for form in forms if precision(form).weight.bytes <= most]
         if one.lacking(published):
             return list(narrower)
-        return [None, *(form for form in narrower if precision(form).is_file)]
+        files = (form for form in narrower if precision(form).is_file)
+        return [None, *(form for form in files if form != published.name)]
 
     def _run(self, device: DeviceProfile, name: str | None, form: str | None) -> ResolvedRun:
         shape = RunShape(1, min(_PROMPT, self.context - _GENERATED), _GENERATED)
@@ -350,7 +352,10 @@ class _Question:
             return ""
         form = _FILES.get(way.precision, way.precision.upper())
         layers = 0 if self.board.device_class == "cpu" else held if way.host_layers else 99
-        return f"llama-server -m {self.model.name}-{form}.gguf -c {self.context} -ngl {layers}"
+        published = self.model.quantised
+        is_own = published is not None and published.is_file and published.name == way.precision
+        file = self.named if is_own else f"{self.model.name}-{form}.gguf"
+        return f"llama-server -m {file} -c {self.context} -ngl {layers}"
 
 
 def held_layers(memory: MemoryFootprint, room_bytes: float, layers: int) -> int:

@@ -163,6 +163,7 @@ class Workload:
         note: What a reader should know.
         quantised: Precision its weights are published in; None where that is no quantised one.
         same_as: The workload that it has the architecture of; None where its file writes its own.
+        stored_note: What its checkpoint's files hold besides; None where nothing.
     """
 
     name: str
@@ -178,6 +179,7 @@ class Workload:
     note: str | None = None
     quantised: Precision | None = None
     same_as: str | None = None
+    stored_note: str | None = None
 
     @property
     def architecture(self) -> str:
@@ -187,9 +189,8 @@ class Workload:
     @property
     def notices(self) -> tuple[str, ...]:
         """What an answer about it says of it."""
-        return (
-            () if self.same_as is None else (f"{self.name} has the architecture of {self.same_as}",)
-        )
+        other = self.same_as and f"{self.name} has the architecture of {self.same_as}"
+        return tuple(filter(None, (other, self.stored_note)))
 
     @property
     def has_experts(self) -> bool:

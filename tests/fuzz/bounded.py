@@ -31,7 +31,10 @@ def _priced(file: str) -> list[str]:
 #: Reader -> names its files may have, and the command line that reads one.
 READERS: dict[str, tuple[tuple[str, ...], Callable[[str], list[str]]]] = {
     "device": ((".yaml", ".json"), lambda f: ["estimate", "lenet-5", "--device-file", f]),
-    "model": ((".yaml", ".json", ".onnx"), lambda f: ["estimate", f, "-d", "t4"]),
+    "model": (
+        (".yaml", ".json", ".onnx", ".gguf", ".safetensors"),
+        lambda f: ["estimate", f, "-d", "t4"],
+    ),
     "prices": ((".yaml", ".csv"), _priced),
     "fetched": ((".csv", ".json"), lambda f: ["offers", "import", f, "--out", f + ".out"]),
     "trace": (

@@ -5,9 +5,12 @@ A kind's reader takes a folder and the text of its file, and does what a user wo
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import random
+import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +34,8 @@ from accelsim.scoreboard.data_folder import DataFolder, schema_of
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.workloads.graph import OperatorGraph
+
+from .gguf_files import VALUES, gguf_bytes, llama_tensors
 
 
 class Kind(NamedTuple):
@@ -121,6 +126,37 @@ def _onnx(folder: Path, text: str) -> object:
         return accelsim.estimate(str(path), "t4")
     except MissingDependencyError:  # without the extra no file of this kind is read
         return None
+
+
+def _gguf(folder: Path, text: str) -> object:
+    path = folder / "m.gguf"
+    raw = text.encode("latin-1", "replace")
+    path.write_bytes(raw)
+    if len(raw) % 32 < 24:  # else its data are missing
+        os.truncate(path, len(raw) + 2_000_000)
+    workload = accelsim.workload(str(path))
+    return run_passes(resolve(workload, "rtx-4090", batch=1, output_len=None))
+
+
+def _gguf_text(document: Any) -> str:
+    """A file of what can be written of a document, without its data."""
+    whole = document if isinstance(document, Mapping) else {}
+    kept: dict[str, dict[str, Any]] = {"values": {}, "tensors": {}}
+    for part, entries in kept.items():
+        given = whole.get(part)
+        entries.update(given if isinstance(given, Mapping) else {})
+        for name in [name for name in entries if not _is_writable(part, name, entries[name])]:
+            del entries[name]
+    return gguf_bytes(**kept, data=b"").decode("latin-1")
+
+
+def _is_writable(part: str, name: Any, value: Any) -> bool:
+    if name in _LLAMA_FILE[part] and repr(value) == repr(_LLAMA_FILE[part][name]):
+        return True
+    with contextlib.suppress(struct.error, TypeError, ValueError, ArithmeticError, AttributeError):
+        gguf_bytes(**{"values": {}, "tensors": {}, part: {name: value}}, data=b"")
+        return True
+    return False
 
 
 def known(text: str, names: Any) -> dict[str, Any]:
@@ -342,6 +378,7 @@ _NETWORK = {
         "12": {"1": "y", "2": {"1": {"1": 1}}},
     },
 }
+_LLAMA_FILE = json.loads(json.dumps({"values": VALUES, "tensors": llama_tensors(VALUES)}))
 #: Kinds by name.
 KINDS: Mapping[str, Kind] = {
     "gpu": Kind(_profile("gpu/t4"), _yaml, _device),
@@ -413,5 +450,6 @@ KINDS: Mapping[str, Kind] = {
         _sweep,
     ),
     "call": Kind(_CALL, json.dumps, _call),
+    "gguf": Kind(_LLAMA_FILE, _gguf_text, _gguf),
     "onnx": Kind(_NETWORK, lambda network: _wire(network).decode("latin-1"), _onnx),
 }
