@@ -71,9 +71,10 @@ def validate(
     if options.runs is not None:
         _score_own(output, options, suites)
         return
-    from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
+    from accelsim.report.accuracy import accuracy_view
     from accelsim.report.score_page import score_page
     from accelsim.scoreboard import scoreboard_dict, suite, tier_name
+    from accelsim.scoreboard.score_rows import SCORE_COLUMNS, score_rows
 
     wanted, data = tier_name(options.tier), options.data
     for name in suites or ():
@@ -123,8 +124,9 @@ def accuracy(
 ) -> None:
     """Show how accurate this version of accelsim is, per suite or for one device."""
     from accelsim import catalog
-    from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
+    from accelsim.report.accuracy import accuracy_view
     from accelsim.report.score_page import score_page
+    from accelsim.scoreboard.score_rows import SCORE_COLUMNS, score_rows
 
     shipped = _shipped_report(is_shipped_data=False)
     name = None if device is None else _canonical(device)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accelsim.calibration.held_out import measured_families
-from accelsim.plain import Document, Values
+from accelsim.plain import Values
 from accelsim.quantity import percent, say
-from accelsim.report.page import Page, Section, figure, trace
-from accelsim.report.parts import COLOURS, bars, mapping_section, rows_section
+from accelsim.report.page import Page, Section
+from accelsim.report.parity import parity_figure
+from accelsim.report.parts import bars, mapping_section, rows_section
+from accelsim.scoreboard.device_rows import DeviceRows, farthest
 
 if TYPE_CHECKING:
     from accelsim.calibration.held_out import Fitted, HeldOut
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 _MOST_POINTS = 5_000
 _MEASURED = "Calls timed over all rounds, by family, and why the first that was skipped was."
 _SAYS = "Figures of the whole machine; those of each kernel are in the files that were written."
-_DIAGONAL: Document = {"color": "#7f8a94", "width": 1}
+#: Columns of times.
+_TIMES = ">measured=measured:s | >predicted=predicted:s | >error=error_fraction"
 
 
 def fit_page(fitted: Fitted, command: str) -> Page:
@@ -34,7 +37,7 @@ def fit_page(fitted: Fitted, command: str) -> Page:
     run = fitted.run
     words = (
         "{rows} operators held out: median error {median_fraction}, {mape_fraction} on average"
-        "[, on {threads} thread(s)]."
+        "[, threads: {threads}]."
     )
     said = [
         say(words, row) for row in fitted.errors if row["family"] == "all" and row["dtype"] == "all"
@@ -49,7 +52,7 @@ def fit_page(fitted: Fitted, command: str) -> Page:
         "files": ", ".join(map(str, fitted.files)),
     }
     sections = (
-        _held_out_section(fitted.held_out),
+        _held_out_section(fitted.held_out, fitted.device),
         _errors_section(fitted.errors),
         rows_section("measured", "What was measured", measured_families(run), _MEASURED),
         mapping_section("says", "What the fit says", fitted.figures, _SAYS),
@@ -59,41 +62,24 @@ def fit_page(fitted: Fitted, command: str) -> Page:
     return Page(title, tuple(said) or (f"{title}.",), sections, command)
 
 
-def _held_out_section(held_out: HeldOut) -> Section:
-    """Every row that the fit has not seen; the drawn ones are evenly spaced."""
+def _held_out_section(held_out: HeldOut, device: str) -> Section:
+    """Every row that the fit has not seen, with the band that holds nine of ten."""
     known, title = np.flatnonzero(np.isfinite(held_out.errors)), "Predicted against measured"
     if not len(known):
         return Section.of("held-out", title, "operator", [], "No row was held out.")
-    measured, predicted = held_out.measured_s, held_out.predicted_s
     low, high = held_out.band()
-    drawn = known[:: len(known) // _MOST_POINTS + 1]
-    picture = _parity(
-        measured[drawn].tolist(),
-        predicted[drawn].tolist(),
-        "time of an operator, s",
-        (1 / high, 1 / low),
-        text=[held_out.names[place] for place in drawn],
-    )
-    worst = known[np.argsort(-np.abs(held_out.errors[known]), kind="stable")].tolist()
-    rows = [
-        {
-            "name": held_out.names[place],
-            "measured_s": measured[place],
-            "predicted_s": predicted[place],
-            "error_fraction": predicted[place] / measured[place] - 1,
-        }
-        for place in worst
-    ]
+    predicted = held_out.predicted_s[known]
+    names = [held_out.names[index] for index in known.tolist()]
+    ends = (predicted * low, predicted * high)
+    rows = DeviceRows.of(device, names, held_out.measured_s[known], predicted, *ends)
     text = (
         f"{len(known):,} operators, each by a fit that has not seen its shape; nine of ten took "
         f"{low:.2f} to {high:.2f} times as long as predicted (the band). The table has the "
         "farthest first."
     )
-    columns = (
-        "operator, format, threads, condition=name | >measured=measured_s | "
-        ">predicted=predicted_s | >error=error_fraction"
-    )
-    return Section.of("held-out", title, columns, rows, text, picture)
+    drawn = parity_figure([rows], "time of an operator, s", _MOST_POINTS)
+    columns = f"operator, format, threads, condition=group | {_TIMES}"
+    return Section.of("held-out", title, columns, farthest([rows]), text, drawn)
 
 
 def _errors_section(errors: Sequence[Values]) -> Section:
@@ -136,32 +122,24 @@ def check_page(document: Values, command: str) -> Page:
     about = {"frozen predictions": document["frozen_hash"]}
     why = "model=case | why=skipped"
     sections = [
-        _checked_section(done) if done else None,
+        _checked_section(done, "runs") if done else None,
         Section.of("skipped", "Models that were not measured", why, skipped),
         mapping_section("about", "Where it comes from", about),
     ]
     return Page.of("Check of a calibration", (decision,), sections, command)
 
 
-def _checked_section(done: Sequence[Values]) -> Section:
+def _checked_section(done: Sequence[Values], machine: str) -> Section:
     """Models that were measured, beside what was predicted."""
-    measured, predicted, low, high = (
-        [row[name] for row in done] for name in ("measured_s", "predicted_s", "low_s", "high_s")
-    )
-    bars_drawn = {
-        "type": "data",
-        "symmetric": False,
-        "array": np.subtract(high, predicted).tolist(),
-        "arrayminus": np.subtract(predicted, low).tolist(),
-    }
-    names = [row["case"] for row in done]
-    drawn = _parity(measured, predicted, "time of a run, s", text=names, error_y=bars_drawn)
     columns = (
-        "model=case | >measured=measured_s | >predicted=predicted_s | >low=low_s | >high=high_s | "
-        ">error=error_fraction"
+        np.array([row[name] for row in done], dtype=float)
+        for name in ("measured_s", "predicted_s", "low_s", "high_s")
     )
+    rows = DeviceRows.of(machine, [row["case"] for row in done], *columns)
+    drawn = parity_figure([rows], "time of a run, s", _MOST_POINTS)
     text = "Predictions were frozen before anything was measured; bars are their 90 % intervals."
-    return Section.of("models", "Predicted against measured", columns, done, text, drawn)
+    titles = f"model=group | {_TIMES} | >low=low:s | >high=high:s"
+    return Section.of("models", "Predicted against measured", titles, farthest([rows]), text, drawn)
 
 
 def _case(row: Values) -> str:
@@ -169,30 +147,3 @@ def _case(row: Values) -> str:
     said = {"mode": "training" if row["is_training"] else "inference"}
     said["where"] = threads or row["execution"]
     return say("{model} batch {batch} {dtype}, {where}, {mode}, {heap}", {**row, **said})
-
-
-def _parity(
-    measured: Sequence[float],
-    predicted: Sequence[float],
-    words: str,
-    band: Sequence[float] = (),
-    text: Sequence[str] | None = None,
-    error_y: Document | None = None,
-) -> Document | None:
-    """Predicted over measured, with the line where they are equal and those of a band, factors of
-    the measured time; None where there is nothing.
-    """
-    both = [*measured, *predicted]
-    if not both:
-        return None
-    ends = [min(both), max(both)]
-    lines = [
-        trace(name, ends, [factor * end for end in ends], "lines", line=_DIAGONAL | style)
-        for name, factor, style in (
-            ("equal", 1.0, {}),
-            *(("90 % band", factor, {"dash": "dot"}) for factor in band),
-        )
-    ]
-    mark = {"marker": {"color": COLOURS[0]}, "error_y": error_y or {}}
-    points = trace("runs", measured, predicted, text=text) | mark
-    return figure([points, *lines], f"measured {words}", f"predicted {words}", "xy")

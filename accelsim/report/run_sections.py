@@ -149,8 +149,8 @@ def accuracy_section(devices: Iterable[str]) -> Section | None:
 def _scores(devices: Iterable[str]) -> list[Document]:
     """Rows of the shipped report that have an error, of each device."""
     from accelsim.files.datafile import data_root
-    from accelsim.report.accuracy import score_rows
     from accelsim.scoreboard.accuracy_file import read_accuracy
+    from accelsim.scoreboard.score_rows import score_rows
 
     report = read_accuracy(data_root() / "calibration" / "ACCURACY.json")
     return [

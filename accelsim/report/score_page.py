@@ -4,19 +4,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from accelsim.plain import Document, Values, grouped
 from accelsim.quantity import percent, say
-from accelsim.report.accuracy import refused_rows, score_rows
 from accelsim.report.page import DataTable, Page, Section
 from accelsim.report.parts import bars, rows_section
+from accelsim.scoreboard.score_rows import refused_rows, score_rows
 
 if TYPE_CHECKING:
-    from accelsim.report.parity import Series
     from accelsim.scoreboard.scores import Scoreboard
 
 _FIELDS = {
@@ -141,27 +139,17 @@ def _suites(rows: list[Document]) -> Section:
 
 def _parity(board: Scoreboard) -> list[Section]:
     """Predicted against measured of each suite, in the page's colours."""
-    from accelsim.report.parity import parity_figure, parity_series, sampling_note, title
+    from accelsim.report.parity import parity_figure, title
+    from accelsim.scoreboard.device_rows import farthest, rows_by_device, sampling_note
 
-    answered = [(score, series) for score in board.suites if (series := parity_series(score))]
+    answered = [(score, series) for score in board.suites if (series := rows_by_device(score))]
     most = min(_MOST_OF_ONE, _MOST_POINTS // max(len(answered), 1))
     parity = []
     for score, series in answered:
-        drawn = parity_figure(score, series, most)
-        table = DataTable.of(_ROWS, _farthest(series))
+        drawn = parity_figure(series, score.suite.quantity, most)
+        table = DataTable.of(_ROWS, farthest(series))
         name = f"parity-{score.suite.name}"
         note = sampling_note(series, max(1, most // len(series))) or "All rows drawn."
         text = f"{note.capitalize().rstrip('.')}; in the table the farthest off come first."
         parity.append(Section(name, title(score), table, text, drawn))
     return parity
-
-
-def _farthest(series: Sequence[Series]) -> list[Document]:
-    """Rows of a suite by their error, the farthest first."""
-    rows = [
-        (one, index, abs(math.log(ratio)))
-        for one in series
-        for index, ratio in enumerate((one.predicted / one.measured).tolist())
-    ]
-    rows.sort(key=lambda row: -row[2])
-    return [one.row(place) for one, place, _ in rows]

@@ -61,8 +61,8 @@ def test_fit_writes_overlay_table_predictions_and_report(folder, capsys):
     assert accelsim("calibrate", "--from", run, "--out", str(folder), *page) == 0
     shown = (folder / "fit.html").read_text("utf-8")
     assert "operators held out: median error" in shown
-    assert "on average, on 1 thread(s)." in shown
-    assert "90 % band" in shown
+    assert "on average, threads: 1." in shown
+    assert "90 % interval (median)" in shown
     assert "nine of ten took" in shown
     printed = capsys.readouterr()
     assert "held out: MAPE" in printed.out

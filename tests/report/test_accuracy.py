@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 import tools.scoreboard  # noqa: F401  (its suites, too)
-from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
+from accelsim.report.accuracy import accuracy_view
+from accelsim.scoreboard.score_rows import SCORE_COLUMNS, score_rows
 
 FIGURES = {
     "rows_answered": 4,

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import tools.scoreboard  # noqa: F401  (its suites, too)
 from accelsim.report.page import page_html
-from accelsim.report.parity import limits, parity_figure, parity_series, sampling_note, title
+from accelsim.report.parity import limits, parity_figure, title
 from accelsim.report.score_page import score_page
 from accelsim.scoreboard import scoreboard_dict
+from accelsim.scoreboard.device_rows import rows_by_device, sampling_note
 from accelsim.scoreboard.score import _suite_score
 from accelsim.scoreboard.scored_rows import ScoredRows
 from accelsim.scoreboard.scores import Scoreboard
@@ -50,7 +51,7 @@ def board(*parts, name="gpu-models"):
 
 
 def series(count, seed=0):
-    (one,) = parity_series(board(part(count=count, seed=seed)).suites[0])
+    (one,) = rows_by_device(board(part(count=count, seed=seed)).suites[0])
     return one
 
 
@@ -78,7 +79,7 @@ def test_the_page_has_its_rows_beside_the_figure_farthest_off_first():
     assert errors == sorted(errors, reverse=True)
     by_row = {
         f"{one.device}, bert, {label}": i
-        for one in parity_series(found.suites[0])
+        for one in rows_by_device(found.suites[0])
         for i, label in enumerate(one.label)
     }
     assert {row[0] for row in rows} <= set(by_row)
@@ -94,13 +95,13 @@ def test_devices_are_series_and_refused_rows_are_none():
     score = board(
         part("T4"), part("V100"), part("T4", seed=3), part("L4", refusal="unknown")
     ).suites[0]
-    assert [(one.device, len(one)) for one in parity_series(score)] == [("T4", 8), ("V100", 4)]
+    assert [(one.device, len(one)) for one in rows_by_device(score)] == [("T4", 8), ("V100", 4)]
 
 
 def test_rows_without_a_place_on_a_logarithmic_axis_are_left_out():
     found = board(part(count=3)).suites[0]
     found.rows[0].predicted_s[1] = 0.0
-    (one,) = parity_series(found)
+    (one,) = rows_by_device(found)
     assert one.label.tolist() == ["run 0", "run 2"]
     low, high = limits([one])
     assert low < min(one.measured.min(), one.predicted.min())
@@ -138,8 +139,8 @@ def test_names_of_data_files_are_text_on_a_page():
 
 def test_what_the_pointer_shows_is_of_the_row():
     score = board(part(count=1)).suites[0]
-    one = parity_series(score)[0]
-    points = parity_figure(score, [one], 10)["data"][1]
+    one = rows_by_device(score)[0]
+    points = parity_figure([one], score.suite.quantity, 10)["data"][1]
     assert points["x"] == [pytest.approx(one.measured[0], rel=1e-3)]
     assert points["y"] == [pytest.approx(one.predicted[0], rel=1e-3)]
     (text,) = points["text"]
@@ -149,7 +150,7 @@ def test_what_the_pointer_shows_is_of_the_row():
 
 def test_a_figure_is_plain_json_with_equal_logarithmic_axes():
     score = board(part(), part("V100")).suites[0]
-    drawn = parity_figure(score, parity_series(score), 100)
+    drawn = parity_figure(rows_by_device(score), score.suite.quantity, 100)
     figure = json.loads(json.dumps(drawn, allow_nan=False))
     assert figure["layout"]["xaxis"]["type"] == figure["layout"]["yaxis"]["type"] == "log"
     assert figure["layout"]["xaxis"]["range"] == figure["layout"]["yaxis"]["range"]
@@ -163,7 +164,7 @@ def test_a_figure_is_plain_json_with_equal_logarithmic_axes():
 
 def test_suites_of_several_quantities_have_no_unit_of_time():
     score = board(part(), name="systolic").suites[0]
-    figure = parity_figure(score, parity_series(score), 100)
+    figure = parity_figure(rows_by_device(score), score.suite.quantity, 100)
     assert figure["layout"]["xaxis"]["title"]["text"] == "measured value, each quantity in its unit"
     assert "%{x:.4s}," in figure["data"][1]["hovertemplate"]
 

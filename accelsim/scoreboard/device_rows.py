@@ -1,0 +1,150 @@
+"""Answered rows of a suite by device as columns of numbers, and a sample where they are too
+many to tell apart.
+
+A sample keeps the rows farthest from the measurement, so that what is left out is never the worst;
+the rest is drawn at random with a fixed seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from accelsim.frozen import frozen
+from accelsim.plain import Document, grouped
+from accelsim.workloads.graph import IntArray, TextArray
+
+if TYPE_CHECKING:
+    from accelsim.scoreboard.scored_rows import ScoredRows
+    from accelsim.scoreboard.scores import SuiteScore
+    from accelsim.workloads.graph import FloatArray
+
+#: Rows of a sample that are the farthest off.
+_WORST = 20
+_SEED = 0
+
+
+@frozen(eq=False)
+class DeviceRows:
+    """Answered rows of one device; n rows.
+
+    Attributes:
+        device: Name in the table.
+        group: Operator or model, shape (n,).
+        label: Configuration.
+        tier: Tier of the parameters.
+        measured: Measured values above 0, shape (n,).
+        predicted: Predicted values above 0.
+        low: Low ends of the 90 % intervals.
+        high: High ends.
+    """
+
+    device: str
+    group: TextArray
+    label: TextArray
+    tier: TextArray
+    measured: FloatArray
+    predicted: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.measured)
+
+    @classmethod
+    def of(cls, device: str, group: Sequence[str], *times: FloatArray) -> DeviceRows:
+        """Rows of one kind.
+
+        Args:
+            device: What they ran on.
+            group: What each is of, n names.
+            times: Measured, predicted, low and high, shape (n,) each.
+        """
+        none = np.full(len(group), "")
+        return cls(device, np.array(group), none, none, *times)
+
+    @property
+    def error(self) -> FloatArray:
+        """Predicted / measured - 1, shape (n,)."""
+        return self.predicted / self.measured - 1.0
+
+    def row(self, place: int) -> Document:
+        """A row's figures by name."""
+        numbers = {
+            "measured": self.measured,
+            "predicted": self.predicted,
+            "low": self.low,
+            "high": self.high,
+            "error_fraction": self.error,
+        }
+        named = {"device": self.device, "group": self.group[place], "label": self.label[place]}
+        named |= {"tier": self.tier[place]}
+        return named | {name: float(column[place]) for name, column in numbers.items()}
+
+    def sample(self, most: int) -> IntArray:
+        """At most `most` rows: those farthest off and others at random; ascending indices.
+
+        Args:
+            most: Rows to draw, at least 1.
+        """
+        if len(self) <= most:
+            return np.arange(len(self))
+        order = np.argsort(-np.abs(np.log(self.predicted / self.measured)), kind="stable")
+        worst, others = order[: min(_WORST, most)], order[min(_WORST, most) :]
+        drawn = np.random.default_rng(_SEED).choice(others, most - len(worst), replace=False)
+        return np.sort(np.concatenate([worst, drawn]))
+
+
+def rows_by_device(score: SuiteScore) -> list[DeviceRows]:
+    """Answered rows of a suite by device, in the order of the suite."""
+    answered = [part for part in score.rows if not part.refusal and len(part)]
+    parts = grouped(answered, lambda part: part.device)
+    series = [_joined(device, own) for device, own in parts.items()]
+    return [one for one in series if len(one)]
+
+
+def _joined(device: str, parts: Sequence[ScoredRows]) -> DeviceRows:
+    measured, predicted, low, high = (
+        np.concatenate(column)
+        for column in zip(
+            *((part.measured_s, part.predicted_s, part.low_s, part.high_s) for part in parts),
+            strict=True,
+        )
+    )
+    group, label, tier = (
+        np.concatenate(column)
+        for column in zip(
+            *((part.group, part.label, np.full(len(part), part.tier)) for part in parts),
+            strict=True,
+        )
+    )
+    shown = (measured > 0) & (predicted > 0)  # a logarithmic axis has no place for others
+    texts = (text[shown] for text in (group, label, tier))
+    return DeviceRows(device, *texts, *(one[shown] for one in (measured, predicted, low, high)))
+
+
+def farthest(series: Sequence[DeviceRows]) -> list[Document]:
+    """Rows of a suite by their error, the farthest first."""
+    rows = [
+        (one, index, abs(math.log(ratio)))
+        for one in series
+        for index, ratio in enumerate((one.predicted / one.measured).tolist())
+    ]
+    rows.sort(key=lambda row: -row[2])
+    return [one.row(place) for one, place, _ in rows]
+
+
+def sampling_note(series: Sequence[DeviceRows], most: int) -> str:
+    """What a plot with at most `most` rows per series leaves out; empty where it leaves out
+    nothing.
+    """
+    drawn, total = sum(min(len(one), most) for one in series), sum(map(len, series))
+    if drawn == total:
+        return ""
+    return (
+        f"{drawn:,} of {total:,} rows drawn: of each device the {min(_WORST, most)} "
+        "farthest off, others at random"
+    )
