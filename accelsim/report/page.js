@@ -35,7 +35,7 @@ function fill(table, rows) {
     for (const cell of cells) {
       const made = row.insertCell();
       made.textContent = typeof cell === "string" ? cell : cell[1];
-      if (typeof cell !== "string") { made.className = "n short"; made.dataset.value = cell[0]; }
+      if (typeof cell !== "string") made.dataset.value = cell[0];
     }
     return row;
   }));

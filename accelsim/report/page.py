@@ -15,6 +15,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import compress
 
 from accelsim import __version__
 from accelsim.errors import MissingDependencyError
@@ -28,10 +29,11 @@ from accelsim.report.columns import Cell, columns
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-_SCRIPT = re.compile(r"<script( [^>]*)?>")
-_LATER = re.compile(r'<script type="text/plain" class="later">(.*?)</script>', re.DOTALL)
+_SCRIPT = re.compile(r"<script[^>]*>(.*?)</script>", re.DOTALL)
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 _TRANSPARENT = "rgba(0,0,0,0)"
+#: Level of zlib: higher ones save 1 % in twice the time.
+_PACKING = 5
 _GRID = "#d5dce2"
 _HEIGHT = 460
 _LOG = {"type": "log"}
@@ -173,17 +175,17 @@ def page_html(page: Page) -> str:
     environment = Environment(autoescape=True, finalize=_shown, trim_blocks=True)
     source = files(__package__)
     form = source.joinpath("page.html").read_text("utf-8")
-    fragments = _fragments(page.sections)
+    fragments, drawing = _fragments(page.sections)
     wanted = {
         "page.js": any(section.calculator is not None for section in page.sections),
-        "draw.js": any(fragments),
+        "draw.js": bool(drawing),
     }
     scripts = [source.joinpath(name).read_text("utf-8") for name, is_on in wanted.items() if is_on]
-    drawing = [text for fragment in fragments for text in _LATER.findall(fragment)]
     return environment.from_string(form).render(
         page=page,
         sections=zip(page.sections, fragments, strict=True),
         scripts=[Markup(script) for script in scripts],  # noqa: S704  (the page's own)
+        packed=_packed(drawing),
         script_hashes=_hashes(scripts + drawing),
         # plotly fills an empty style element by its own rules, and sets styles of elements
         style_hashes=_hashes([*_STYLE.findall(form), ""]),
@@ -201,6 +203,11 @@ def _hashes(texts: Iterable[str]) -> Markup:
     return Markup(" ".join(f"'sha256-{digest}'" for digest in digests) or "'none'")  # noqa: S704
 
 
+def _packed(scripts: Sequence[str]) -> str:
+    """Scripts as `draw.js` unpacks them: a third of their size."""
+    return b64encode(compress(json.dumps(scripts).encode(), _PACKING)).decode() if scripts else ""
+
+
 def _number_columns(table: DataTable) -> set[int]:
     """Places of the columns that are numbers."""
     return {index for index, title in enumerate(table.titles) if title.startswith(">")}
@@ -216,29 +223,30 @@ def _as_data(value: object) -> Markup:
     return Markup(text)  # noqa: S704  (no sign of markup is left)
 
 
-def _fragments(sections: Iterable[Section]) -> list[Markup]:
-    """Figures as HTML, the first with plotly's script (about 4 MB); empty where a section has none.
-
-    Their scripts are texts that the page runs once it is painted.
+def _fragments(sections: Iterable[Section]) -> tuple[list[Markup], list[str]]:
+    """Figures as HTML, empty where a section has none; and their scripts, plotly's own of 4.8 MB
+    first.
     """
     from markupsafe import Markup
 
     try:
         from plotly.graph_objects import Figure
         from plotly.io import to_html
+        from plotly.offline import get_plotlyjs
     except ImportError:
         raise MissingDependencyError("plotly", "report") from None
     config = {"displaylogo": False, "responsive": True}
     fragments: list[Markup] = []
+    scripts: list[str] = []
     for section in sections:
         text = ""
         if section.figure is not None:
             drawn = Figure(section.figure)  # brings what a template's name stands for
-            about = {"div_id": f"figure-{section.name}", "include_plotlyjs": not any(fragments)}
+            about = {"div_id": f"figure-{section.name}", "include_plotlyjs": False}
             text = to_html(drawn, config, full_html=False, **about)
-            text = _SCRIPT.sub('<script type="text/plain" class="later">', text)
-        fragments.append(Markup(text))  # noqa: S704  (plotly's own, whose JSON has no tags)
-    return fragments
+            scripts += _SCRIPT.findall(text)
+        fragments.append(Markup(_SCRIPT.sub("", text)))  # noqa: S704  (plotly's own)
+    return fragments, [get_plotlyjs(), *scripts] if scripts else []
 
 
 def _shown(value: object) -> object:
