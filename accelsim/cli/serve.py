@@ -233,7 +233,7 @@ def trace_requests(
     if trace.unsorted_count:
         output_writer.note(f"{path}: {trace.unsorted_count:,} rows out of order: sorted by time")
     if drawn is not None:
-        return trace.at(drawn.times(len(trace.requests), RandomStreams(seed)))
+        return trace.at(drawn.times(trace.requests.start_count, RandomStreams(seed)))
     if not trace.has_times:
         remedy = "Add --rate, at which its lengths come."
         raise InvalidValueError("arrivals", str(path), "a file with times", remedy)

@@ -16,7 +16,7 @@ from accelsim.economics.device_price import DevicePrice, device_price
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions
 from accelsim.frozen import frozen
-from accelsim.serving.loads.requests import RequestColumns, RequestLog
+from accelsim.serving.loads.requests import RequestColumns, RequestLog, chain_starts
 from accelsim.serving.memory_capacity import FullBatch, LoadShape, full_batch
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import ReplicaPlan, replica_plan
@@ -155,7 +155,7 @@ class Deployment:
             return columns
         draws = streams.stream("classes").random(len(columns))
         if columns.after is not None:
-            draws = draws[_first_turns(columns.after)]
+            draws = draws[chain_starts(columns.after)]
         drawn = _by_share([one.share_fraction for one in classes], draws)
         columns = replace(columns, service_class=drawn)
         priorities = np.array([one.priority for one in classes])
@@ -165,14 +165,6 @@ class Deployment:
 def _by_share(shares: Sequence[float], draws: FloatArray) -> IntArray:
     """Places of shares that uniform draws lie in, shape (n,)."""
     return np.searchsorted(np.cumsum(shares[:-1]), draws, "right")
-
-
-def _first_turns(after: IntArray) -> IntArray:
-    """The first request of each one's session, shape (n,)."""
-    first = np.where(after < 0, np.arange(len(after)), after)
-    while not np.array_equal(earlier := first[first], first):
-        first = earlier
-    return first
 
 
 def deployment(

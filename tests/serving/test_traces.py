@@ -49,9 +49,10 @@ def test_blocks_of_one_hash_are_shared(tmp_path):
     ]
     path.write_text("\n".join(map(json.dumps, lines)))
     requests = read_trace(path).requests
-    # the third leaves the chain of the first two, its rest begins one that the fourth shares
-    assert requests.prefix_group.tolist() == [0, 0, 0, 1, 3, 0]
-    assert (requests.prefix_tokens // 512).tolist() == [2, 3, 2, 3, 1, 3]
+    # the third leaves the chain of the first two, and the fourth that of the third
+    assert requests.prefix_group.tolist() == [0, 0, 1, 2, 3, 0]
+    assert (requests.prefix_tokens // 512).tolist() == [2, 3, 4, 4, 1, 3]
+    assert requests.forks == {1: (0, 1024), 2: (1, 1536)}
 
 
 def test_a_benchmarks_result(tmp_path):

@@ -88,6 +88,11 @@ class RequestColumns:
         return len(self.arrival_s)
 
     @property
+    def start_count(self) -> int:
+        """Requests that come at a time of their own, which stand first."""
+        return int((~np.isnan(self.arrival_s)).sum())
+
+    @property
     def rate_per_s(self) -> float:
         """Requests per second between the first and the last arrival.
 
@@ -108,6 +113,18 @@ class RequestColumns:
     def longest(self) -> int:
         """Tokens of the longest request, prompt and output."""
         return int((self.prompt_tokens + self.output_tokens).max())
+
+
+def chain_starts(before: IntArray) -> IntArray:
+    """First request of the chain of each, shape (n,); any of a circle.
+
+    Args:
+        before: The request before each in its chain, below 0 for none, shape (n,).
+    """
+    first = np.where(before < 0, np.arange(len(before)), before)
+    for _ in range(len(before).bit_length()):
+        first = first[first]
+    return first
 
 
 def _shared(code: str, column: NDArray[Any]) -> memoryview:
@@ -143,6 +160,8 @@ class RequestLog:
         prompt_replica: The one that computed its prompt, of requests that went on elsewhere.
         rejected: Reasons by request that was refused.
         service_class: Class of service, by place; the first where there are none.
+        prefix_group: Groups that share prefixes; None for none.
+        prefix_tokens: Tokens of the prefixes; None for none.
     """
 
     def __init__(self, asked: RequestColumns) -> None:
@@ -151,6 +170,9 @@ class RequestLog:
         classes = asked.service_class
         no_classes: NDArray[Any] = np.broadcast_to(np.int8(0), count)
         self.service_class = no_classes if classes is None else classes
+        group, tokens = asked.prefix_group, asked.prefix_tokens
+        self.prefix_group = None if group is None else _shared("q", group)
+        self.prefix_tokens = None if tokens is None else _shared("q", tokens)
         follows = bool(np.isnan(asked.arrival_s).any())
         self.arrival_s: Any = (_typed if follows else _shared)("d", asked.arrival_s)
         self.prompt_tokens = _shared("i", asked.prompt_tokens)

@@ -2,7 +2,8 @@
 
 Column names of the public traces are known: Azure's LLM inference traces (TIMESTAMP, ContextTokens,
 GeneratedTokens), Mooncake's (timestamp in ms, input_length, output_length, hash_ids), and plain
-ones (arrival_s, prompt_tokens, output_tokens). JSON files are a server benchmark's detailed result
+ones (arrival_s, prompt_tokens, output_tokens), all of them with sessions where they have columns of
+`accelsim.serving.loads.trace_sessions`. JSON files are a server benchmark's detailed result
 (vLLM's: input_lens, output_lens, start_times) or ShareGPT's conversations, whose first turns count
 a token per four characters. Rows that are no requests are skipped and named.
 """
@@ -24,8 +25,9 @@ from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.files.plainfile import parse_values, read_plain, table_rows, text_lines
 from accelsim.frozen import frozen
 from accelsim.serving.loads.requests import LONGEST_TOKENS, RequestColumns
+from accelsim.serving.loads.trace_sessions import LINKS, linked
 from accelsim.serving.replicas.shared_blocks import SharedBlocks
-from accelsim.workloads.graph import BoolArray, FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 #: Columns of the arrival, with the seconds of their unit.
 _TIMES = {"arrival_s": 1.0, "arrived_at": 1.0, "timestamp": 1e-3, "TIMESTAMP": 1.0}
@@ -39,7 +41,8 @@ _MOST_BYTES, _MOST_JSON_BYTES, _MOST_ROWS, _MOST_LISTED = 10**9, 128_000_000, 10
 _ROW_VALUES = 8
 #: OpenAI's rule of thumb for English text (help centre, "What are tokens").
 _CHARACTERS_PER_TOKEN = 4
-Row = tuple[Any, Any, Any, Any]
+#: Time, prompt, output, hashes, and what is said of sessions.
+Row = tuple[Any, Any, Any, Any, Any]
 
 
 @frozen(eq=False)
@@ -59,8 +62,10 @@ class Trace:
     unsorted_count: int = 0
 
     def at(self, arrival_s: FloatArray) -> RequestColumns:
-        """The requests at other times, ascending."""
-        return replace(self.requests, arrival_s=arrival_s)
+        """The requests at other times, ascending; of sessions, their first ones."""
+        times = self.requests.arrival_s.copy()
+        times[: self.requests.start_count] = arrival_s
+        return replace(self.requests, arrival_s=times)
 
 
 def read_trace(path: Path, limit: int | None = None) -> Trace:
@@ -71,7 +76,8 @@ def read_trace(path: Path, limit: int | None = None) -> Trace:
         limit: Rows to read at most; all where None.
 
     Raises:
-        InvalidValueError: If the name ends otherwise, the limit is below 1, or a time below 0.
+        InvalidValueError: If the name ends otherwise, the limit is below 1, a time below 0, or
+            sessions are none; see `accelsim.serving.loads.trace_sessions.linked`.
         ProfileError: If the file cannot be read, lacks a column, or holds no request.
     """
     if path.suffix not in _READERS:
@@ -110,14 +116,18 @@ class _Columns:
         self._parts: list[tuple[FloatArray, Any, Any]] = []
         self._blocks = SharedBlocks()
         self._has_times = True
+        self._rows: list[IntArray] = []
+        self._links: list[Any] = []
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Take rows: time, prompt, output and hashes of each."""
+        """Take rows."""
         self.seen += len(rows)
         is_cut = np.array([row is _CUT for row in rows])
-        times, prompts, outputs, hashes = zip(*rows, strict=True)
+        times, prompts, outputs, hashes, links = zip(*rows, strict=True)
         self._has_times = times[0] is not _TIMELESS
         time_s = _seconds(times) if self._has_times else np.zeros(len(rows))
+        follows = np.array([link is not None and link[_PARENT] not in _EMPTY for link in links])
+        time_s[follows] = np.nan
         with np.errstate(invalid="ignore"):
             early = time_s[(time_s < 0) & np.isfinite(time_s)]
         if len(early):
@@ -128,7 +138,7 @@ class _Columns:
         with np.errstate(invalid="ignore"):
             for reason, wrong in (
                 ("cut short, or not of the file's form", is_cut),
-                ("no time", ~np.isfinite(time_s)),
+                ("no time", ~np.isfinite(time_s) & ~follows),
                 ("no length, or one below 0", ~((prompt >= 0) & (output >= 0))),
                 ("no tokens in or out", (prompt < 1) | (output < 1)),
                 (f"more than {LONGEST_TOKENS:,} tokens", np.fmax(prompt, output) > LONGEST_TOKENS),
@@ -138,6 +148,10 @@ class _Columns:
         self.count += int(keep.sum())
         lengths = prompt[keep].astype(np.int32), output[keep].astype(np.int32)
         self._parts.append((time_s[keep], *lengths))
+        self._rows.append(np.flatnonzero(keep) + self.seen - len(rows))
+        if self._links or any(links):
+            self._links += [_NO_LINK] * (self.count - int(keep.sum()) - len(self._links))
+            self._links += [links[place] or _NO_LINK for place in np.flatnonzero(keep).tolist()]
         if self._blocks.are_shared or any(hashes):
             self._blocks.fill(self.count - int(keep.sum()))
             self._blocks.add(hashes[place] for place in np.flatnonzero(keep).tolist())
@@ -153,15 +167,25 @@ class _Columns:
         )
         self._parts = []
         order: Any = slice(None)
-        unsorted_count = int((np.diff(times) < 0).sum())
-        if unsorted_count:
-            order = np.argsort(times, kind="stable")
-        times = times[order] - times.min()
+        starts_s = times[~np.isnan(times)]
+        unsorted_count = int((np.diff(starts_s) < 0).sum())
+        if unsorted_count or len(starts_s) < len(times):
+            order = np.argsort(times, kind="stable")  # those that follow others come last
+        times = times[order] - starts_s.min(initial=np.inf)
         columns = RequestColumns(times, prompts[order], outputs[order])
         if self._blocks.are_shared:
             self._blocks.fill(self.count)
             group, tokens = self._blocks.columns(prompts)
-            columns = replace(columns, prefix_group=group[order], prefix_tokens=tokens[order])
+            columns = replace(
+                columns,
+                prefix_group=group[order],
+                prefix_tokens=tokens[order],
+                forks=self._blocks.forks,
+            )
+        if self._links:
+            self._links += [_NO_LINK] * (self.count - len(self._links))
+            rows, links = np.concatenate(self._rows)[order], np.array(self._links, dtype=object)
+            columns = linked(columns, rows, dict(zip(LINKS, links[order].T, strict=True)))
         return Trace(columns, dict(self.skips), self._has_times, unsorted_count)
 
 
@@ -201,7 +225,9 @@ def _seconds(values: Sequence[Any]) -> FloatArray:
 
 _TIMELESS = object()
 #: A row that is none.
-_CUT: Row = (None, None, None, None)
+_CUT: Row = (None, None, None, None, None)
+_PARENT, _EMPTY = LINKS.index("parent"), ("", None)
+_NO_LINK = (None,) * len(LINKS)
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
@@ -215,9 +241,13 @@ def _csv_rows(path: Path) -> Iterator[Row]:
         places.append(header.index(named[0]))
         scale = _TIMES[named[0]] if what == "arrival" else scale
     time, prompt, output = places
+    links = [header.index(name) if name in header else None for name in LINKS]
+    is_linked = any(place is not None for place in links)
+    places += filter(None, links)
     for row in reader:
         if len(row) > max(places):
-            yield _scaled(row[time], scale), row[prompt], row[output], None
+            link = tuple(None if at is None else row[at] for at in links) if is_linked else None
+            yield _scaled(row[time], scale), row[prompt], row[output], None, link
         elif row:
             yield _CUT
 
@@ -253,7 +283,8 @@ def _json_row(row: Mapping[str, Any]) -> Row:
     hashes = row.get(_HASHES)
     if hashes and not (isinstance(hashes, list) and set(map(type, hashes)) <= {int, str}):
         return _CUT
-    return moment, prompt, output, hashes
+    links = tuple(map(row.get, LINKS)) if not row.keys().isdisjoint(LINKS) else None
+    return moment, prompt, output, hashes, links
 
 
 def _json_rows(path: Path) -> Iterator[Row]:
@@ -273,7 +304,7 @@ def _json_rows(path: Path) -> Iterator[Row]:
             raise _FormError(f"{name} is no list of numbers; give the benchmark's own file")
     times = times or [_TIMELESS] * len(lengths[0])
     for time, prompt, output in zip(times, *lengths, strict=False):
-        yield time, prompt, output, None
+        yield time, prompt, output, None, None
 
 
 def _talk(talk: Any) -> Row:
@@ -283,7 +314,7 @@ def _talk(talk: Any) -> Row:
     texts = [turn.get("value") for turn in turns[:2] if isinstance(turn, dict)]
     sizes = [-(-len(text) // _CHARACTERS_PER_TOKEN) for text in texts if isinstance(text, str)]
     prompt, output = sizes if len(sizes) == 2 else (None, None)
-    return _TIMELESS, prompt, output, None
+    return _TIMELESS, prompt, output, None, None
 
 
 _READERS = {".csv": _csv_rows, ".jsonl": _json_lines, ".json": _json_rows}

@@ -40,7 +40,7 @@ class ArrivalQueue:
         asked = log.asked
         self._log, self._delay_s = log, delay_s
         self._arrival_s = log.arrival_s
-        self._first_count = int((~np.isnan(asked.arrival_s)).sum()) if not user_count else 0
+        self._first_count = 0 if user_count else asked.start_count
         self._place = 0
         self._first_s = self._comes_s(0, 0.0) if self._first_count else NEVER
         self._later: list[tuple[float, int]] = []

@@ -8,9 +8,8 @@ from its tail (automatic prefix caching of vLLM v1, which frees the blocks of a 
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 
 class PrefixCache:
@@ -71,23 +70,34 @@ class PrefixCache:
 
     def hold(self, group: int, blocks: int) -> None:
         """Let one more request hold the first blocks of a chain, which are cached."""
-        before = self._own(group)
-        holders = self._holders.setdefault(group, {})
+        holders = self._holders.get(group)
+        if holders is None:
+            self._holders[group] = {blocks: 1}
+            self.idle_count -= blocks
+            return
+        before = max(holders)
         holders[blocks] = holders.get(blocks, 0) + 1
         if blocks > before:
             self.idle_count -= blocks - before
 
     def release(self, group: int, blocks: int) -> None:
         """Let a request go that held the first blocks of a chain."""
-        before, holders = self._own(group), self._holders[group]
-        holders[blocks] -= 1
-        if not holders[blocks]:
+        holders = self._holders[group]
+        if holders[blocks] > 1:
+            holders[blocks] -= 1
+        else:
+            before = max(holders)
             del holders[blocks]
-        if not holders:
-            del self._holders[group]
-        self.idle_count += before - self._own(group)
+            if not holders:
+                del self._holders[group]
+            self.idle_count += before - max(holders, default=0)
         self._released[group] = None
         self._released.move_to_end(group)
+
+    def move(self, group: int, before: int, blocks: int) -> None:
+        """Let a request hold as many blocks of a chain instead of those it held before."""
+        self.hold(group, blocks)
+        self.release(group, before)
 
     def extend(self, group: int, blocks: int) -> int:
         """Cache a chain up to some blocks, just computed; the caller holds them next.
@@ -139,27 +149,32 @@ class PrefixTree(PrefixCache):
         self._forks, self._size = forks, block_tokens
         super().__init__(host_blocks)
 
-    def _path(self, group: int) -> Iterator[tuple[int, int]]:
-        """A chain and those it forks from, the last first, each with the blocks before its own."""
-        while (fork := self._forks.get(group)) is not None:
-            yield group, fork[1] // self._size
+    def _parts(self, group: int, blocks: int) -> list[tuple[int, int]]:
+        """Chains of the first blocks of a chain, the last first, and how many each holds."""
+        found, forks, size = [], self._forks, self._size
+        while (fork := forks.get(group)) is not None:
+            before = fork[1] // size
+            own = blocks - before
+            if own > 0:
+                blocks = before
+            found.append((group, max(0, own)))
             group = fork[0]
-        yield group, 0
-
-    def _parts(self, group: int, blocks: int) -> Iterator[tuple[int, int]]:
-        """Chains of the first blocks of a chain, and how many each holds."""
-        for chain, before in self._path(group):
-            yield chain, max(blocks - before, 0)
-            blocks = min(blocks, before)
+        found.append((group, blocks))
+        return found
 
     def _joined(self, group: int, own: Callable[[int], int]) -> int:
         """Blocks without a gap from the first on, where each chain has some of its own."""
-        end: float = math.inf
-        blocks = 0
-        for chain, before in self._path(group):
-            have = before + own(chain)
-            blocks, end = have if have < end else blocks, before
-        return blocks
+        forks, size = self._forks, self._size
+        blocks, end = 0, -1
+        while True:
+            fork = forks.get(group)
+            before = 0 if fork is None else fork[1] // size
+            have = before + own(group)
+            if end < 0 or have < end:
+                blocks = have
+            if fork is None:
+                return blocks
+            end, group = before, fork[0]
 
     def here(self, group: int) -> int:
         """Blocks of a chain that are on the device."""
@@ -175,15 +190,25 @@ class PrefixTree(PrefixCache):
 
     def hold(self, group: int, blocks: int) -> None:
         """Let one more request hold the first blocks of a chain, which are cached."""
+        hold = super().hold
         for chain, own in self._parts(group, blocks):
-            super().hold(chain, own)
+            hold(chain, own)
 
     def release(self, group: int, blocks: int) -> None:
         """Let a request go that held the first blocks of a chain."""
+        release = super().release
         for chain, own in self._parts(group, blocks):
-            super().release(chain, own)
+            release(chain, own)
+
+    def move(self, group: int, before: int, blocks: int) -> None:
+        """Let a request hold as many blocks of a chain instead of those it held before."""
+        parts = zip(self._parts(group, before), self._parts(group, blocks), strict=True)
+        for (chain, less), (_, own) in parts:
+            if own != less:
+                super().hold(chain, own)
+                super().release(chain, less)
 
     def extend(self, group: int, blocks: int) -> int:
         """Cache a chain up to some blocks; see `PrefixCache`."""
         add = super().extend
-        return sum(add(chain, own) for chain, own in self._parts(group, blocks))
+        return sum([add(chain, own) for chain, own in self._parts(group, blocks)])

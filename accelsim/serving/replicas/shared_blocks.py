@@ -2,8 +2,7 @@
 
 A hash stands for a block and all before it (Mooncake's traces: 512 tokens a block), so that equal
 hashes are equal prefixes. Requests form chains: one that continues the end of a chain lengthens it;
-one that leaves a chain in the middle shares the part before and begins a chain with the rest, whose
-first request pays once more for the part before.
+one that leaves a chain in the middle begins a chain that forks from it.
 """
 
 from __future__ import annotations
@@ -20,13 +19,18 @@ _BLOCK_TOKENS = 512
 
 
 class SharedBlocks:
-    """Chains of the requests so far."""
+    """Chains of the requests so far.
+
+    Attributes:
+        forks: By chain that forks: the chain it forks from, and the tokens it has of that.
+    """
 
     def __init__(self) -> None:
         self._owner: dict[int, int] = {}
         self._ends: list[int] = []  # last hash of each chain
         self._groups: list[int] = []
         self._depths: list[int] = []
+        self.forks: dict[int, tuple[int, int]] = {}
 
     @property
     def are_shared(self) -> bool:
@@ -42,32 +46,24 @@ class SharedBlocks:
     def add(self, requests: Iterable[Any]) -> None:
         """Take the hashes of requests; None for those without."""
         for hashes in requests:
-            group, depth = self._place(hashes) if hashes else (NO_GROUP, 0)
-            self._groups.append(group)
-            self._depths.append(depth)
+            self._groups.append(self._place(hashes) if hashes else NO_GROUP)
+            self._depths.append(len(hashes or ()))
 
-    def _place(self, hashes: list[int]) -> tuple[int, int]:
-        """Chain of a request, and how many of its blocks are on it."""
+    def _place(self, hashes: list[int]) -> int:
+        """Chain of a request."""
         owner, depth = self._owner, len(hashes)
         while depth and hashes[depth - 1] not in owner:
             depth -= 1
-        if not depth:
-            return self._begin(hashes), len(hashes)
-        last = hashes[depth - 1]
-        group = owner[last]
+        group = owner[hashes[depth - 1]] if depth else NO_GROUP
         if depth == len(hashes):
-            return group, depth
-        if self._ends[group] != last:
-            self._begin(hashes[depth:])
-            return group, depth
+            return group
+        if not depth or self._ends[group] != hashes[depth - 1]:
+            before, group = group, len(self._ends)
+            if depth:
+                self.forks[group] = before, depth * _BLOCK_TOKENS
+            self._ends.append(hashes[-1])
         owner.update(dict.fromkeys(hashes[depth:], group))
         self._ends[group] = hashes[-1]
-        return group, len(hashes)
-
-    def _begin(self, hashes: list[int]) -> int:
-        group = len(self._ends)
-        self._owner.update(dict.fromkeys(hashes, group))
-        self._ends.append(hashes[-1])
         return group
 
     def columns(self, prompt_tokens: IntArray) -> tuple[IntArray, IntArray]:

@@ -414,7 +414,9 @@ class ContinuousBatching(PagedBatch):
             tokens = budget
         blocks = self._blocks_of(request, done + tokens if self._by_part else target)
         needed = blocks - self._chained * shared
-        revived = 0 if cache is None else max(0, shared - cache.held(self._group(request)))
+        revived = 0
+        if cache is not None and shared:
+            revived = max(0, shared - cache.held(self._group(request)))
         if not self._fits(request, needed + self._chained * revived):
             return None
         self.waiting.popleft()

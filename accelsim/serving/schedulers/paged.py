@@ -191,21 +191,20 @@ class PagedBatch(Scheduler):
         chain = self._chain(request, prompt.done)
         added = cache.extend(group, chain)
         if added:
-            cache.hold(group, chain)
-            cache.release(group, prompt.depth)
+            cache.move(group, prompt.depth, chain)
             prompt.depth = chain
             prompt.shared += added
 
     def _group(self, request: int) -> int:
-        groups = self.log.asked.prefix_group
-        return NO_GROUP if groups is None else int(groups[request])
+        groups = self.log.prefix_group
+        return NO_GROUP if groups is None else groups[request]
 
     def _chain(self, request: int, length: int) -> int:
         """Whole blocks of a cache that a request may share with others of its group."""
-        tokens = self.log.asked.prefix_tokens
+        tokens = self.log.prefix_tokens
         if tokens is None or self._group(request) == NO_GROUP:
             return 0
-        return min(int(tokens[request]), length) // self.limits.block_tokens
+        return min(tokens[request], length) // self._size
 
     def _room(self) -> int:
         """Blocks that can be had."""
@@ -248,14 +247,13 @@ class PagedBatch(Scheduler):
 
     def _hold(self, cache: PrefixCache, group: int, shared: int) -> None:
         """Hold the first blocks of a chain; those on the host alone are loaded."""
-        here = min(cache.here(group), shared)
+        here = min(cache.here(group), shared) if cache.host_blocks else shared
         cache.hold(group, here)
         cache.hit_count += shared
         if shared > here:
             self._make_room(self._chained * (shared - here))
             self._free -= self._chained * cache.extend(group, shared)
-            cache.hold(group, shared)
-            cache.release(group, here)
+            cache.move(group, here, shared)
             self._move_s += (shared - here) * self.limits.swap_block_s
 
     def _reserve(self) -> None:

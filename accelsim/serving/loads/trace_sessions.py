@@ -1,0 +1,130 @@
+"""Sessions of a trace: which request comes after which, and whose context it continues.
+
+Columns: ``session``, a name; ``parent``, the number of the row of the file, from 0, that a row
+comes after; ``gap_s``, the seconds from that row's end to its arrival; ``kind``: ``step`` (the
+usual one) continues its parent's context, ``agent`` begins a context of its own, and ``join``
+continues its parent's once all that the agents of its parent have begun has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from accelsim.errors import InvalidValueError
+from accelsim.serving.loads.requests import NO_GROUP, RequestColumns, chain_starts
+from accelsim.workloads.graph import FloatArray, IntArray
+
+#: Columns of sessions.
+LINKS = ("session", "parent", "gap_s", "kind")
+KINDS = ("step", "agent", "join")
+_NO_GAP = ("", None)
+
+
+def linked(
+    columns: RequestColumns, rows: IntArray, links: Mapping[str, Sequence[Any]]
+) -> RequestColumns:
+    """Requests with what they wait for and share.
+
+    Args:
+        columns: The requests, those without a parent first, by arrival.
+        rows: Number of the row of each, shape (n,).
+        links: What the file says of each by column of `LINKS`, None where it says nothing.
+
+    Raises:
+        InvalidValueError: If a parent is no request of the file, rows wait for each other, a gap is
+            below 0, or a kind is none.
+    """
+    after = _parents(rows, links["parent"])
+    kind = [str(one or KINDS[0]) for one in links["kind"]]
+    for place, one in enumerate(kind):
+        if one not in KINDS or (one != KINDS[0] and after[place] < 0):
+            allowed = f"one of {', '.join(KINDS)}; step of a row without a parent"
+            raise InvalidValueError("kind", f"{one} in row {rows[place]}", allowed)
+    first = chain_starts(after)
+    if len(wrong := np.flatnonzero(after[first] >= 0)):
+        allowed = "rows that do not wait for each other in a circle"
+        raise InvalidValueError("parent", f"that of row {rows[wrong[0]]}", allowed)
+    session = _sessions(links["session"], first, rows)
+    kinds = np.array(kind)
+    # whose context: the parent's, but for agents and contexts that were cut
+    up = np.where(after < 0, _first_of(session), after)
+    held = columns.prompt_tokens[up]
+    is_own = (kinds == "agent") | (columns.prompt_tokens < held)
+    group = chain_starts(np.where(is_own | (up == np.arange(len(up))), NO_GROUP, up))
+    made = replace(
+        columns,
+        after=after,
+        think_s=_gaps(links["gap_s"], rows),
+        joins=_joins(after, kind) if "join" in kind else None,
+        session=session,
+    )
+    if columns.prefix_group is not None:  # the hashes of its blocks say more
+        return made
+    said = columns.prompt_tokens.astype(np.int64) + columns.output_tokens
+    return replace(made, prefix_group=group, prefix_tokens=said)
+
+
+def _parents(rows: IntArray, texts: Sequence[Any]) -> IntArray:
+    """Place of the request that each comes after, shape (n,)."""
+    places = {str(row): place for place, row in enumerate(rows.tolist())}
+    after = np.full(len(rows), NO_GROUP)
+    for place, text in enumerate(texts):
+        if text in _NO_GAP:
+            continue
+        parent = places.get(str(text).strip().removesuffix(".0"))
+        if parent is None:
+            allowed = "the number of a row that is a request, from 0"
+            raise InvalidValueError("parent", f"{text} in row {rows[place]}", allowed)
+        after[place] = parent
+    return after
+
+
+def _gaps(values: Sequence[Any], rows: IntArray) -> FloatArray:
+    gaps = np.zeros(len(rows))
+    for place, value in enumerate(values):
+        if value in _NO_GAP:
+            continue
+        try:
+            gaps[place] = float(value)
+        except (TypeError, ValueError, OverflowError):
+            gaps[place] = np.nan
+        if not 0 <= gaps[place] < np.inf:
+            raise InvalidValueError("gap_s", f"{value} in row {rows[place]}", "seconds >= 0")
+    return gaps
+
+
+def _sessions(names: Sequence[Any], first: IntArray, rows: IntArray) -> IntArray:
+    """Number of the session of each; rows without a name are of their first row's, shape (n,)."""
+    texts = [None if name in _NO_GAP else str(name) for name in names]
+    numbers: dict[Any, int] = {}
+    found = np.empty(len(rows), dtype=np.int64)
+    for place, start in enumerate(first.tolist()):
+        name = start if texts[start] is None else texts[start]
+        if texts[place] not in (None, name):
+            allowed = f"{name}, that of its parent"
+            raise InvalidValueError("session", f"{texts[place]} in row {rows[place]}", allowed)
+        found[place] = numbers.setdefault(name, len(numbers))
+    return found
+
+
+def _first_of(session: IntArray) -> IntArray:
+    """The first request of each one's session, shape (n,)."""
+    _, place, inverse = np.unique(session, return_index=True, return_inverse=True)
+    return np.asarray(place[inverse])
+
+
+def _joins(after: IntArray, kind: Sequence[str]) -> IntArray:
+    """The join that waits for the last requests of agents, shape (n,)."""
+    parents, joins = after.tolist(), np.full(len(after), NO_GROUP)
+    joined = {parents[place]: place for place, one in enumerate(kind) if one == "join"}
+    for place in set(range(len(parents))) - set(parents):
+        begun = place
+        while begun >= 0 and joins[place] < 0:
+            if kind[begun] == "agent":
+                joins[place] = joined.get(parents[begun], NO_GROUP)
+            begun = parents[begun]
+    return joins
