@@ -117,6 +117,8 @@ class Estimate(Result):
         memory_available_bytes: Memory a run can allocate there: the device's, less what error
             correction, the process and fragmentation take.
         would_fit: Where it does not fit, changes that would make it, each alone.
+        offload_layers: Layers that lie in host memory.
+        host_memory_bytes: What they take there.
         trained_positions: Tokens of a sequence the model was trained on; None where that is not
             known.
         price_as_of: Date of the price; None where the caller gave it, or it has none.
@@ -173,6 +175,8 @@ class Estimate(Result):
     device_memory_bytes: float | None = None
     memory_available_bytes: float | None = None
     would_fit: tuple[FittingChange, ...] = ()
+    offload_layers: int = 0
+    host_memory_bytes: float = 0.0
     trained_positions: int | None = None
     price_as_of: str | None = None
     decode_tokens_per_s: float | None = None
@@ -335,7 +339,9 @@ def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estima
         seq_len=run.seq_len,
         output_len=run.output_len,
         steps=run.steps if run.workload.family is not None and run.workload.family.steps else 0,
-        host=None if run.host is None else run.host.name,
+        host=_host_name(run),
+        offload_layers=passes.host_layers,
+        host_memory_bytes=passes.host_bytes,
         sparse_weights=run.sparse_weights,
         heap=run.heap,
         trained_positions=getattr(run.workload.parameters, "max_positions", 0) or None,
@@ -343,6 +349,13 @@ def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estima
         provenance=run.provenance,
         **figures,
     )
+
+
+def _host_name(run: ResolvedRun) -> str | None:
+    """The device beside the run's own."""
+    there = None if run.offload is None else run.offload.host
+    host = run.host if there is None else there.device
+    return None if host is None else host.name
 
 
 #: Figures that a run which does not fit has not.

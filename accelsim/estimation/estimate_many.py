@@ -338,6 +338,7 @@ def _is_covered(run: ResolvedRun) -> bool:
         and run.workload.family is not None
         and run.host is None
         and run.learned is None
+        and run.offload is None
         and run.steps == 1
         and run.cluster is None
         and (isinstance(device, GpuProfile) or _prices_rows_alone(device, run.heap))

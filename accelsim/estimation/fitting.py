@@ -1,5 +1,6 @@
-"""What would make a run fit that does not: a narrower precision, a smaller batch, a larger device
-of the class, or several of the device; where none of these is enough, several of the largest.
+"""What would make a run fit that does not: a narrower precision, a smaller batch, a shorter prompt,
+layers in host memory, a larger device of the class, or several of the device; where none of these
+is enough, several of the largest.
 
 Each change is tried alone and by the same memory model as the run itself
 (`accelsim.cost.memory`).
@@ -28,9 +29,13 @@ _DEVICE_COUNTS = (2, 4, 8, 16, 32, 64)
 #: What a precision's weights may take less than its mean per weight says (an estimate: mixes of
 #: formats differ by the sizes of a model's layers).
 _MIX_MARGIN = 1.1
+#: Parts of the longest prompt by a line, tried in order: memory is not quite one.
+_LENGTH_SHARES = (1.0, 0.98, 0.9, 0.5)
 _WORDS = {
     "precision": "precision {}",
     "batch": "batch {:,}",
+    "seq_len": "a prompt of {:,} tokens, the longest",
+    "offload": "{} layers in host memory (offload)",
     "device": "device {}",
     "device_count": "{} devices that share each layer (tensor parallelism)",
     "devices": "{} that share each layer (tensor parallelism)",
@@ -42,7 +47,8 @@ class FittingChange:
     """One change that makes a run fit.
 
     Attributes:
-        what: "precision", "batch", "device", "device_count", or "devices": how many of another.
+        what: "precision", "batch", "seq_len", "offload", "device", "device_count", or "devices":
+            how many of another.
         value: Its new value.
         memory_bytes: Memory the changed run needs, on each device.
     """
@@ -70,12 +76,14 @@ def fitting_changes(run: ResolvedRun, passes: RunPasses) -> tuple[FittingChange,
     changes = (
         _precision(run, weights),
         _batch(run, passes),
+        _seq_len(run, passes),
         _device(run, passes),
         _device_count(run, weights),
     )
     enough = tuple(change for change in changes if change is not None)
-    together = None if enough else _devices(run, weights)
-    return enough if together is None else (together,)
+    offload = _offload(run)
+    more = (None if enough else _devices(run, weights), offload)
+    return (*enough, *(change for change in more if change is not None))
 
 
 def _needed_bytes(run: ResolvedRun) -> float:
@@ -125,6 +133,34 @@ def _batch(run: ResolvedRun, passes: RunPasses) -> FittingChange | None:
         return None
     most = min(run.batch - 1, 1 + int((room - first) / each))
     return _first_fit(run, "batch", ((b, replace(one, batch=b)) for b in (most, max(most - 1, 1))))
+
+
+def _seq_len(run: ResolvedRun, passes: RunPasses) -> FittingChange | None:
+    """The longest prompt that fits: memory grows by about the same with each token."""
+    if not run.output_len or run.seq_len <= 1:
+        return None
+    first = _needed_bytes(replace(run, seq_len=1))
+    each = (passes.memory.total_bytes - first) / (run.seq_len - 1)
+    room = run.available_bytes - first
+    if room <= 0 or each <= 0:
+        return None
+    most = min(run.seq_len - 1, 1 + int(room / each))
+    lengths = (max(1, int(most * share)) for share in _LENGTH_SHARES)
+    return _first_fit(run, "seq_len", ((n, replace(run, seq_len=n)) for n in lengths))
+
+
+def _offload(run: ResolvedRun) -> FittingChange | None:
+    """The fewest layers whose weights in host memory make it fit."""
+    from accelsim.estimation.offload import USUAL_HOST, with_offload
+
+    if run.mode == "training" or run.offload is not None:
+        return None
+    with suppress(InputError):
+        passes = run_passes(with_offload(run, "auto"))
+        host = available_bytes(run.host or catalog.device(USUAL_HOST))
+        if passes.host_bytes <= host and passes.memory.short_bytes(run.available_bytes) <= 0:
+            return FittingChange("offload", passes.host_layers, passes.memory.total_bytes)
+    return None
 
 
 @lru_cache(maxsize=4)

@@ -105,6 +105,11 @@ class RunOptions:
         "HOW",
     )
     threads: int | None = option("Threads of a CPU. Default: one for each core.")
+    offload: str | int | None = option(
+        "Layers whose weights lie in host memory, or auto: the fewest with which it fits. "
+        "llama.cpp's run on the CPU (--host), others' are read over the link in each pass.",
+        metavar="LAYERS|auto",
+    )
     learned: str | Path | None = option(
         "Profile of your own runs that corrects the answer (accelsim learn).", metavar="FILE"
     )
@@ -138,6 +143,7 @@ class RunKeywords(TypedDict, total=False):
     power_limit_w: float | None
     heap: str
     threads: int | None
+    offload: str | int | None
     learned: str | Path | None
 
 

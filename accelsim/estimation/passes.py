@@ -68,6 +68,8 @@ class RunPasses:
         total_bytes: Bytes that the operators read and write.
         input_bytes: Bytes of one batch as it comes from the host.
         cache: What the layers keep of one sequence while it generates.
+        host_layers: Layers that lie in host memory, not in `memory`.
+        host_bytes: What they take there.
     """
 
     passes: tuple[RepeatedPass, ...]
@@ -77,6 +79,8 @@ class RunPasses:
     total_bytes: float
     input_bytes: float
     cache: SequenceCache = SequenceCache()
+    host_layers: int = 0
+    host_bytes: float = 0.0
 
     def has(self, kinds: frozenset[OperatorKind]) -> bool:
         """Whether any operator is of these kinds."""
@@ -104,7 +108,13 @@ def run_passes(run: ResolvedRun) -> RunPasses:
 
     Raises:
         InvalidValueError: If the workload cannot be lowered at these sizes.
+        DoesNotFitError: If layers are left to a host whose memory is too small.
     """
+    passes = _whole_passes(run)
+    return passes if run.offload is None else run.offload.placed(passes, run)
+
+
+def _whole_passes(run: ResolvedRun) -> RunPasses:
     if run.mode == "training":
         return _training(run)
     if run.output_len > 0:

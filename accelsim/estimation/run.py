@@ -51,6 +51,7 @@ from accelsim.workloads.training import optimizer as find_optimizer
 
 if TYPE_CHECKING:
     from accelsim.estimation.learned import Learned
+    from accelsim.estimation.offload import Offload
     from accelsim.hardware.cluster import Cluster
 
 Mode = Literal["inference", "training"]
@@ -109,6 +110,7 @@ class ResolvedRun:
         lora_rank: Rank of the adapters that alone are trained; None trains all weights.
         document_len: Mean tokens of the documents packed into a sequence; None where it is one.
         learned: The user's own measured runs, which correct the answer; None for none.
+        offload: Layers that lie in host memory; None for none.
     """
 
     workload: Workload
@@ -138,6 +140,7 @@ class ResolvedRun:
     recompute: str = "none"
     steps: int = 1
     learned: Learned | None = None
+    offload: Offload | None = None
 
     @property
     def device_label(self) -> str:
@@ -258,6 +261,8 @@ class ResolvedRun:
             "heap": self.heap,
             "threads": self.threads,
         }
+        if self.offload is not None:
+            named["offload"] = "auto" if self.offload.layers is None else self.offload.layers
         if self.learned is not None:
             named["learned_runs"] = len(self.learned.runs)
         if self.precision.experts is not None:
@@ -345,7 +350,7 @@ def resolve(
     policy = _precision(chosen, model, profile, mode)
     stack = choose_stack(chosen.model, profile, mode, model, policy)
     execution = choose_execution(chosen.model, stack, profile, mode)
-    return ResolvedRun(
+    run = ResolvedRun(
         **({} if profile.joined_count == 1 else _joined(model, profile, mode)),
         workload=model,
         device=profile,
@@ -372,6 +377,11 @@ def resolve(
         layout=choose_layout(chosen.model.layout, stack, execution),
         learned=None if chosen.learned is None else _learned(chosen.learned),
     )
+    if chosen.offload is None:
+        return run
+    from accelsim.estimation.offload import with_offload
+
+    return with_offload(run, chosen.offload)
 
 
 def _joined(workload: Workload, device: DeviceProfile, mode: Mode) -> Document:
@@ -543,6 +553,7 @@ def _check_used(options: RunOptions, workload: Workload) -> None:
     if options.mode == "training":
         unused = {name: (value, "training generates nothing") for name, value in trained.items()}
         unused["expert_precision"] = experts, "all products of training have one precision"
+        unused["offload"] = options.offload, "all layers are trained on their devices"
     else:
         unused = {name: (value, "this is inference") for name, value in training.items()}
         if not workload.autoregressive:

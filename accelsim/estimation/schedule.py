@@ -119,6 +119,30 @@ class PassResult:
             energy_j=None if self.energy_j is None else self.energy_j * ratio,
         )
 
+    def after(self, wait_s: float) -> PassResult:
+        """The same pass where the device waits first, idle."""
+        return replace(
+            self,
+            latency_s=self.latency_s + wait_s,
+            steady_state_s=self.steady_state_s + wait_s,
+            bottleneck="link" if wait_s > self.latency_s else self.bottleneck,
+            energy_j=_sum(self.energy_j, self._idle_j(wait_s)),
+        )
+
+    def beside(self, idle: PassResult) -> PassResult:
+        """The same pass with the energy of another pass's device, which idles meanwhile."""
+        return replace(self, energy_j=_sum(self.energy_j, idle._idle_j(self.steady_state_s)))
+
+    def _idle_j(self, time_s: float) -> float | None:
+        """Energy of the device while it does nothing; None where that is unknown."""
+        if self.energy_j is None or not self.steady_state_s:
+            return None
+        return (self.energy_j - self.dynamic_energy_j) / self.steady_state_s * time_s
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
+
 
 def pass_result(table: CostTable, settings: DeviceSettings) -> PassResult:
     """What a device takes for a pass.

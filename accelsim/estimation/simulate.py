@@ -164,7 +164,8 @@ class Simulation(Result):
         """Prefill latency of an autoregressive run, and the way of its request."""
         if not self.run.output_len:
             return None
-        return self._front_end_s + self.passes[0].result.latency_s
+        prompt = (p for p in self.passes if p.name == self.passes[0].name)
+        return self._front_end_s + sum(p.result.latency_s * p.repeats for p in prompt)
 
     @cached_property
     def time_per_output_token_s(self) -> float | None:
@@ -407,7 +408,8 @@ def simulated(
         relatives=getattr(parameters, "relatives", ()),
         warnings=(*run.workload.notices, *(run.cluster.warnings if run.cluster else ())),
     )
-    return found if run.learned is None else _corrected(found, run.learned)
+    found = found if run.learned is None else _corrected(found, run.learned)
+    return found if run.offload is None else run.offload.timed(found, passes)
 
 
 def phase_of(run: ResolvedRun, a_pass: SimulatedPass) -> str:

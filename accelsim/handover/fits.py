@@ -3,9 +3,7 @@ tokens a second, and the line that runs it.
 
 Each format is a run of one sequence, priced and sized as `accelsim estimate` does. Where the
 weights and the cache are more than the board has, llama.cpp keeps the last layers on it and the
-first ones in host memory (`-ngl`, src/llama-model.cpp): a token then takes its share of the board's
-and of the CPU's time. Estimate: layers are equal, embeddings spread over them, and what goes
-between the two devices (kilobytes a token) is nothing beside them.
+first ones in host memory (`-ngl`, src/llama-model.cpp), as `accelsim.estimation.offload` prices it.
 """
 
 from __future__ import annotations
@@ -21,10 +19,10 @@ from accelsim.arguments import checked
 from accelsim.catalog import workloads as workload_catalog
 from accelsim.catalog.devices import refuse_several
 from accelsim.catalog.stacks import Stack, stack
-from accelsim.confidence.quantiles import Z90
 from accelsim.cost.memory import MemoryFootprint, available_bytes
 from accelsim.dtype import precision
 from accelsim.errors import InputError, InvalidValueError
+from accelsim.estimation.offload import USUAL_HOST, held_layers, host_run, shared
 from accelsim.estimation.options import ModelOptions, RunOptions, RunShape
 from accelsim.estimation.passes import RunPasses, run_passes
 from accelsim.estimation.run import ResolvedRun, resolve
@@ -48,8 +46,6 @@ FORMATS = {
 USUAL_CONTEXT = 4096
 #: Tokens of the prompt of the speeds, as in llama-bench, and tokens after it: one step is priced.
 _PROMPT, _GENERATED = 512, 2
-#: CPU beside a board that is not this machine's: estimate, a desktop of 2022.
-USUAL_HOST = "core-i9-13900k"
 #: Contexts beyond are no question of memory.
 _LONGEST = 1 << 24
 #: A format of so many times the bytes still stands for the published one: Q8_0 for FP8.
@@ -316,12 +312,12 @@ class _Question:
         spare = self._host_bytes(run) - left * (memory.weight_bytes + memory.kv_cache_bytes)
         if spare < 0:
             return replace(way, reason=f"{-spare / 1e9:,.3g} GB short")
-        parts = [(simulated(run, passes), 1.0 - left)]
+        found = simulated(run, passes)
         if held < layers and self.host is not None:
-            there = self._run(self.host, run.stack.label, run.precision.name)
-            parts.append((simulated(there, run_passes(there)), left))
+            there = host_run(run, self.host)
+            found = shared(found, simulated(there, run_passes(there)), left)
         way = replace(way, device_layers=held, host_layers=layers - held)
-        return replace(_timed(way, parts), line=self._line(way, held))
+        return replace(_timed(way, found), line=self._line(way, held))
 
     def _memory(self, passes: RunPasses, tokens: int) -> MemoryFootprint:
         return replace(passes.memory, kv_cache_bytes=float(passes.cache.bytes_of(tokens)))
@@ -358,29 +354,13 @@ class _Question:
         return f"llama-server -m {file} -c {self.context} -ngl {layers}"
 
 
-def held_layers(memory: MemoryFootprint, room_bytes: float, layers: int) -> int:
-    """Layers whose weights and cache fit beside the activations. Estimate: all are equal.
-
-    Args:
-        memory: What the whole model needs.
-        room_bytes: What the board has.
-        layers: Layers of the model.
-    """
-    each = (memory.weight_bytes + memory.kv_cache_bytes) / layers
-    most = math.floor((room_bytes - memory.activation_bytes) / each * (1 + 1e-12))
-    return min(layers, max(0, most))
-
-
-def _timed(way: Way, parts: list[tuple[Simulation, float]]) -> Way:
-    """The way with its times: those of its parts by their share of the layers."""
-    first_s = sum((one.time_to_first_token_s or 0.0) * share for one, share in parts)
-    token_s = sum((one.time_per_output_token_s or 0.0) * share for one, share in parts)
-    ratio = math.exp(Z90 * max(one.log_sigma for one, share in parts if share > 0))
-    rate = 1.0 / token_s
+def _timed(way: Way, found: Simulation) -> Way:
+    """The way with its times."""
+    rate = 1.0 / (found.time_per_output_token_s or math.inf)
     return replace(
         way,
-        time_to_first_token_s=first_s,
+        time_to_first_token_s=found.time_to_first_token_s,
         tokens_per_s=rate,
-        tokens_low_per_s=rate / ratio,
-        tokens_high_per_s=rate * ratio,
+        tokens_low_per_s=rate / found.spread_ratio,
+        tokens_high_per_s=rate * found.spread_ratio,
     )

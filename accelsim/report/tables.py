@@ -78,7 +78,8 @@ _LINES = {
     "energy": "{energy_j} per batch[ ({low.energy_j} to {high.energy_j})], {energy_per_sample_j} "
     "per {item}",
     "power": "[{average_power_w} on average][, limit {limit_w} ({scope})]",
-    "memory": "{memory_bytes} of {device_memory_bytes}: {verdict}[ ({memory_parts})]",
+    "memory": "{memory_bytes} of {device_memory_bytes}: {verdict}[ ({memory_parts})]"
+    "[, {host_memory_bytes} of the host's]",
     "would fit": "{would_fit}",
     "limited by": "{limit}",
     "work": "{flop}, {bytes} moved",
@@ -158,6 +159,7 @@ def _values(e: Estimate, device: DeviceProfile) -> Document:
         "unit": "training step" if e.mode == "training" else "batch",
         "items": _items(e),
         "item": _items(e)[:-1],
+        "host_memory_bytes": e.host_memory_bytes or None,
         "limit_w": None if limit_w is None else limit_w * device.joined_count,
         "scope": device.scope,
         "verdict": "fits" if e.fits else say(short, e.figures()),

@@ -19,7 +19,8 @@ def test_llama_8b_in_16_bit_does_not_fit_a_t4_and_says_what_would():
     assert run.latency_s is None
     assert run.tier == "fitted"
     assert run.evidence is not None
-    assert [change.what for change in run.would_fit] == ["precision", "device", "device_count"]
+    named = [change.what for change in run.would_fit]
+    assert named == ["precision", "device", "device_count", "offload"]
     named = json.loads(run.to_json())["would_fit"][0]["value"]
     assert estimate("llama-3.1-8b", "t4", precision=named, batch=1).fits
 
