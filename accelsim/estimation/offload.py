@@ -163,7 +163,8 @@ def shared(device: Simulation, host: Simulation, share: float) -> Simulation:
         result = there.result.beside(here.result)
         parts.append(replace(here, repeats=here.repeats * (1.0 - share)))
         parts.append(replace(there, repeats=there.repeats * share, result=result))
-    return replace(device, passes=tuple(p for p in parts if p.repeats > 0))
+    passes = tuple(p for p in parts if p.repeats > 0)
+    return replace(device, passes=passes, host_log_sigma=host.log_sigma)
 
 
 def _after(a_pass: SimulatedPass, share: float, device: DeviceProfile) -> SimulatedPass:

@@ -103,6 +103,7 @@ class Simulation(Result):
         relatives: Measured boards whose kernel surfaces stand for the device's own, nearest first.
         warnings: What to know before trusting the figures.
         corrections: What the user's own runs say of each phase, by its name; empty without them.
+        host_log_sigma: That of ln(true / predicted) of what runs on a host; 0 where nothing does.
     """
 
     kind: ClassVar[str] = "simulation"
@@ -116,6 +117,7 @@ class Simulation(Result):
     relatives: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     corrections: Mapping[str, Correction] = field(default_factory=dict)
+    host_log_sigma: float = 0.0
 
     def __repr__(self) -> str:
         names = ", ".join(f"{p.repeats:g} x {p.name}" for p in self.passes)
@@ -218,7 +220,7 @@ class Simulation(Result):
             parts = sum(time_s * known[phase].log_sigma for phase, time_s in times)
             return parts / sum(time_s for _, time_s in times)
         least = least_log_sigma(run.device, self.tier, self.setting, run.spreads)
-        return max(self.operator_log_sigma, least)
+        return max(self.operator_log_sigma, least, self.host_log_sigma)
 
     @cached_property
     def operator_log_sigma(self) -> float:
