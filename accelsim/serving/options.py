@@ -318,6 +318,11 @@ class ServingOptions:
     tp: int = option("Tensor parallelism: ranks that share heads and columns.", 1, within=_COUNT)
     pp: int = option("Pipeline stages.", 1, within=_COUNT)
     ep: int = option("Expert parallelism: ranks that share the experts.", 1, within=_COUNT)
+    expert_skew: float = option(
+        "Exponent of Zipf's law by which experts of --ep differ in popularity; 0 for even shares.",
+        0.0,
+        within=(0, 10),
+    )
     cluster: str | None = option(
         "Cluster or node that joins the ranks. Default: a node of the device.", metavar="NAME"
     )

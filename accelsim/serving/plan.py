@@ -386,7 +386,7 @@ def deployed_run(
     if family is None or not family.shards:
         reason = "its family is not split over ranks"
         raise UnsupportedOperatorError(run.device.name, run.workload.name, reason, "Use tp = 1.")
-    shard = Shard(tp=options.tp, ep=options.ep)
+    shard = Shard(tp=options.tp, ep=options.ep, expert_skew=options.expert_skew)
     return replace(run, shard=shard, cluster=_cluster(run, options))
 
 

@@ -194,6 +194,8 @@ def _check_used(options: ServingOptions, run: RunOptions, plan: ReplicaPlan) -> 
             unused[name] = getattr(options, name) or None, f"{model.name} generates no tokens"
     if not model.has_experts and options.ep > 1:
         unused["ep"] = options.ep, f"{model.name} has no experts"
+    if options.ep == 1:
+        unused["expert_skew"] = options.expert_skew or None, "no ranks share the experts: give ep"
     if options.autoscale is None and options.outages is None:
         why = "no replica starts later"
         usual = ServingOptions().storage

@@ -15,6 +15,7 @@ from enum import IntEnum
 from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
+from accelsim.option import check_ranges, ranged
 
 
 class ParallelGroup(IntEnum):
@@ -71,6 +72,8 @@ class Shard:
             else 1.
         stage: The pipeline stage.
         vocabulary: Whether the ranks of `tp` share the embedding and the logits.
+        expert_skew: Exponent of Zipf's law by which experts differ in popularity among the ranks of
+            `ep`, whose busiest one this is; 0 for an even share.
     """
 
     tp: int = 1
@@ -80,6 +83,7 @@ class Shard:
     etp: int | None = None
     stage: Stage = Stage()
     vocabulary: bool = True
+    expert_skew: float = ranged(0.0, (0, 10))
 
     def __post_init__(self) -> None:
         """Refuse counts that are none, and stages that do not exist.
@@ -96,6 +100,7 @@ class Shard:
         if not 0 <= self.stage.index < self.stage.count:
             allowed = f"a stage from 0 to {self.stage.count - 1}"
             raise InvalidValueError("stage", self.stage.index, allowed)
+        check_ranges(self)
 
     @property
     def expert_tp(self) -> int:
@@ -105,10 +110,10 @@ class Shard:
         return self.tp if self.ep == 1 else 1
 
     @property
-    def form(self) -> tuple[bool, ...]:
+    def form(self) -> tuple[float, ...]:
         """Which groups have several ranks, and what else decides on the rows that are written."""
         several = (ranks > 1 for ranks in (self.tp, self.cp, self.ep, self.expert_tp))
-        return *several, self.etp is None, self.sp, self.vocabulary
+        return *several, self.etp is None, self.sp, self.vocabulary, self.expert_skew
 
     @property
     def experts_in_tensor_group(self) -> bool:

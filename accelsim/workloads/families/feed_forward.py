@@ -8,9 +8,12 @@ matrix products, weighted sum back to token order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil, exp
+
+import numpy as np
 
 from accelsim.frozen import frozen
 from accelsim.workloads.builder import GraphBuilder, Projection, Saved, Tensor
@@ -26,6 +29,8 @@ _K = OperatorKind
 _SERVED = 50.0
 #: Experts whose popularity is told apart, and steps to find their common scale.
 _POPULARITIES, _HALVINGS = 64, 100
+#: Random placements of experts over which the busiest rank is averaged.
+_PLACEMENTS = 256
 
 
 @frozen
@@ -94,22 +99,49 @@ def active_experts(experts: int, top_k: int, tokens: int, popularity: float = 1.
 
 @lru_cache(maxsize=256)
 def _routed_to(experts: int, top_k: int, popularity: float) -> tuple[float, ...]:
-    """Probability that a token is routed to each of some experts spaced evenly by popularity.
-
-    Experts are drawn one after the other without replacement: p = 1 - exp(-c w) with weights w and
-    the c of which all p add up to k (Efraimidis and Spirakis, Information Processing Letters 97,
-    2006).
-    """
+    """Probability that a token is routed to each of some experts spaced evenly by popularity."""
     if popularity == 1.0 or top_k == experts:
         return (top_k / experts,)
     count = min(experts, _POPULARITIES)
     weights = [popularity ** ((place + 0.5) / count) for place in range(count)]
-    low, high = 0.0, 1e3
+    return _drawn(weights, top_k * count / experts)
+
+
+def _drawn(weights: Sequence[float], total: float) -> tuple[float, ...]:
+    """Probability of each to be among some that are drawn one after the other without replacement:
+    p = 1 - exp(-c w) with weights w and the c of which all p add up to the total (Efraimidis and
+    Spirakis, Information Processing Letters 97, 2006).
+    """
+    low, high = 0.0, 1e3 / min(weights)
     for _ in range(_HALVINGS):
         scale = 0.5 * (low + high)
-        reached = sum(1.0 - exp(-scale * weight) for weight in weights) * experts / count
-        low, high = (scale, high) if reached < top_k else (low, scale)
+        reached = sum(1.0 - exp(-scale * weight) for weight in weights)
+        low, high = (scale, high) if reached < total else (low, scale)
     return tuple(1.0 - exp(-high * weight) for weight in weights)
+
+
+@lru_cache(maxsize=256)
+def busiest_rank(experts: int, top_k: int, ranks: int, skew: float) -> float:
+    """Rows of the rank with the most, over an even share, where ranks share experts by Zipf's law:
+    the n-th most popular is drawn with a weight of n^-skew (Zipf, Human Behavior and the Principle
+    of Least Effort, 1949).
+
+    Estimate: which rank holds an expert has nothing to do with its popularity, so that this is a
+    mean over random placements; copies of popular experts bring the ranks nearer together.
+
+    Args:
+        experts: Experts >= 1.
+        top_k: Experts per token, 1 <= k <= experts.
+        ranks: Ranks that share them, 1 <= ranks <= experts.
+        skew: Exponent >= 0; 0 for an even share.
+    """
+    if not skew or ranks == 1 or top_k == experts:
+        return 1.0
+    drawn = np.zeros((_PLACEMENTS, experts_of_rank(ranks, experts) * ranks))
+    drawn[:, :experts] = _drawn([(place + 1.0) ** -skew for place in range(experts)], top_k)
+    np.random.default_rng(0).permuted(drawn, axis=1, out=drawn)
+    loads = drawn.reshape(_PLACEMENTS, ranks, -1).sum(axis=2)
+    return float(loads.max(axis=1).mean()) * ranks / top_k
 
 
 def activate(b: GraphBuilder, x: Tensor, function: str) -> Tensor:
@@ -216,26 +248,31 @@ def _routed(b: GraphBuilder, tokens: Tensor, chosen: Tensor, m: Mixture, joined:
     count, width = tokens.shape
     is_own = shard.experts_in_tensor_group
     each = m.top_k + joined
+    most = 1.0
+    if shard.expert_skew:
+        most = busiest_rank(m.experts, m.top_k, int(shard.ep), shard.expert_skew)
     rows = -(-count * each // shard.ep) if is_own else count * each
+    reached_rows = rows if most == 1.0 else ceil(rows * most)
     reaching = count if is_own else count * shard.ep
     active = active_experts(m.experts, m.top_k, reaching, _SERVED if b.merges else 1.0)
     held = max(active * experts // m.experts, 1) + joined
     experts += joined
     b.parameters(0, 3 * joined)
     # Engines' expert kernels find their rows themselves.
+    own_rows = reached_rows if is_own else rows
     gathered = (
-        b.part(tokens, rows, width)
+        b.part(tokens, own_rows, width)
         if b.merges
-        else b.copy(tokens, chosen, shape=(rows, width), name="gather_by_expert")
+        else b.copy(tokens, chosen, shape=(own_rows, width), name="gather_by_expert")
     )
-    sent = _to_experts(b, gathered)
+    sent = _to_experts(b, gathered, reached_rows)
     both = b.grouped_linear(
         sent, 2 * size, groups=experts, active=held, bias=m.bias, name="gate_up"
     )
     gate, up = b.split(both, (size, size))
     hidden = b.multiply(activate(b, gate, m.activation), up)
     out = b.grouped_linear(hidden, width, groups=experts, active=held, bias=m.bias, name="down")
-    returned = _from_experts(b, out, rows)
+    returned = _from_experts(b, out, rows, reached_rows)
     return b.elementwise(
         returned,
         chosen,
@@ -246,25 +283,25 @@ def _routed(b: GraphBuilder, tokens: Tensor, chosen: Tensor, m: Mixture, joined:
     )
 
 
-def _to_experts(b: GraphBuilder, rows: Tensor) -> Tensor:
-    """Rows where their experts are: exchanged over the ranks of the experts, then had by all ranks
-    that share their columns.
+def _to_experts(b: GraphBuilder, rows: Tensor, count: int) -> Tensor:
+    """Rows where their experts are, as many as the busiest rank has: exchanged over the ranks of
+    the experts, then had by all ranks that share their columns.
     """
     if b.shard.ep == 1 or b.shard.experts_in_tensor_group:
         return rows
-    count, width = rows.shape
-    sent = b.collective(_K.ALL_TO_ALL, rows, ParallelGroup.EXPERT, rows.shape)
+    width = rows.shape[-1]
+    sent = b.collective(_K.ALL_TO_ALL, rows, ParallelGroup.EXPERT, (count, width))
     everywhere = (count * b.shard.expert_tp, width)
     return b.collective(_K.ALL_GATHER, sent, ParallelGroup.EXPERT_TENSOR, everywhere)
 
 
-def _from_experts(b: GraphBuilder, rows: Tensor, count: int) -> Tensor:
+def _from_experts(b: GraphBuilder, rows: Tensor, count: int, reached: int) -> Tensor:
     """The experts' results back where their tokens are: summed over columns, then exchanged."""
     if b.shard.ep == 1 or b.shard.experts_in_tensor_group:
         return rows
-    own = (count, rows.shape[-1])
-    summed = b.collective(_K.REDUCE_SCATTER, rows, ParallelGroup.EXPERT_TENSOR, own)
-    return b.collective(_K.ALL_TO_ALL, summed, ParallelGroup.EXPERT, own)
+    width = rows.shape[-1]
+    summed = b.collective(_K.REDUCE_SCATTER, rows, ParallelGroup.EXPERT_TENSOR, (reached, width))
+    return b.collective(_K.ALL_TO_ALL, summed, ParallelGroup.EXPERT, (count, width))
 
 
 def _shared(b: GraphBuilder, tokens: Tensor, m: Mixture, names: LayerNames) -> Tensor:
