@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from accelsim import catalog
 from accelsim.cost.memory import MemoryFootprint, memory_short
-from accelsim.errors import InvalidValueError
+from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.estimation.options import ModelOptions, RunOptions, RunShape
 from accelsim.estimation.passes import RunPasses, run_passes
 from accelsim.estimation.run import ResolvedRun, resolve
@@ -26,7 +26,7 @@ from accelsim.workloads.sharding import WHOLE
 
 #: CPU beside a board that is not this machine's: estimate, a desktop of 2022.
 USUAL_HOST = "core-i9-13900k"
-_AUTO = "auto"
+_AUTO, _REMEDY = "auto", "Leave offload out."
 #: Tokens from which llama.cpp has the device run a layer of the host's, and those it runs at once.
 _LEAST_TOKENS, _MICROBATCH_TOKENS = 32, 512
 
@@ -92,18 +92,16 @@ def with_offload(run: ResolvedRun, asked: str | int) -> ResolvedRun:
         asked: How many layers, or "auto".
 
     Raises:
-        InvalidValueError: If the count is out of range, or the device has no memory of its own.
+        UnsupportedOperatorError: If the device has no memory of its own.
+        InvalidValueError: If the count is out of range, or the model has no layers of one kind.
     """
     device, of = run.device, int(getattr(run.workload.parameters, "layers", 0) or 0)
-    why = ""
     if not isinstance(device, GpuProfile) or device.memory.is_unified:
-        why = f"{device.name} is no GPU with a memory of its own"
-    elif run.shard != WHOLE:
-        why = "several devices share the model"
-    elif not of:
-        why = f"{run.workload.name} is no stack of equal layers"
-    if why:
-        raise InvalidValueError("offload", asked, f"no value: {why}", "Leave offload out.")
+        reason = "it is no GPU with a memory of its own"
+        raise UnsupportedOperatorError(device.name, "offloaded layers", reason, _REMEDY)
+    if run.shard != WHOLE or not of:
+        why = f"{run.workload.name} is no stack of equal layers on one device"
+        raise InvalidValueError("offload", asked, f"no value: {why}", _REMEDY)
     text = str(asked)
     if text != _AUTO and not (text.isascii() and text.isdigit() and int(text) <= of):
         raise InvalidValueError("offload", asked, f"0 to {of}, the layers of the model, or {_AUTO}")

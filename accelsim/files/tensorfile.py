@@ -23,8 +23,8 @@ from accelsim.plain import Document, Values
 
 #: Largest header that is read: words of 260,000 tokens and their merges are 20 MB.
 MOST_BYTES = 64_000_000
-#: Longest list of numbers that is kept; of words none is.
-_LONGEST_LIST = 4096
+#: Longest list of numbers that is kept, and most numbers of all; of words none is.
+_LONGEST_LIST, _MOST_NUMBERS = 4096, 1_000_000
 _MOST_TENSORS = 100_000
 _MOST_DIMENSIONS = 4
 _MAGIC = b"GGUF"
@@ -141,7 +141,7 @@ class _Reader:
     """Values of a GGUF header, one after the other."""
 
     def __init__(self, raw: bytes) -> None:
-        self.raw, self.at = raw, 0
+        self.raw, self.at, self.kept = raw, 0, 0
 
     def header(self, size: int) -> TensorHeader:
         """All of it.
@@ -168,12 +168,14 @@ class _Reader:
         return TensorHeader(values, {name: tensor for name, tensor, _ in infos})
 
     def _number(self, code: str) -> Any:
-        try:
-            (value,) = struct.unpack_from(f"<{code}", self.raw, self.at)
-        except struct.error:
-            raise _DamagedError("it ends within its header, or that is too long") from None
-        self.at += struct.calcsize(f"<{code}")
-        return value
+        return self._numbers(code)[0]
+
+    def _numbers(self, code: str, count: int = 1) -> tuple[Any, ...]:
+        size = count * struct.calcsize(f"<{code}")
+        if size > len(self.raw) - self.at:
+            raise _DamagedError("it ends within its header, or that is too long")
+        self.at += size
+        return struct.unpack_from(f"<{count}{code}", self.raw, self.at - size)
 
     def _count(self, most: int | None = None) -> int:
         """A count, of no more than `most`, or than the bytes that are left."""
@@ -183,14 +185,10 @@ class _Reader:
             raise _DamagedError(f"a count of {count:,} where at most {most:,} can be")
         return count
 
-    def _skipped(self) -> bytes:
-        """A text's bytes."""
+    def _text(self) -> str:
         length = self._count()
         self.at += length
-        return self.raw[self.at - length : self.at]
-
-    def _text(self) -> str:
-        return self._skipped().decode("utf-8", "replace")
+        return self.raw[self.at - length : self.at].decode("utf-8", "replace")
 
     def _value(self, code: int) -> Any:
         if code == _TEXT:
@@ -205,22 +203,33 @@ class _Reader:
         """Numbers; None for words and for lists that are too long to be of layers."""
         count = self._count()
         if code == _TEXT:
-            for _ in range(count):
-                self._skipped()
+            self._skip_texts(count)
             return None
         if code not in _NUMBERS:
             raise _DamagedError(f"a list of kind {code}")
-        if count <= _LONGEST_LIST:
-            return tuple(self._number(_NUMBERS[code]) for _ in range(count))
-        self.at += count * struct.calcsize(f"<{_NUMBERS[code]}")
-        return None
+        if count > _LONGEST_LIST:
+            self.at += count * struct.calcsize(f"<{_NUMBERS[code]}")
+            return None
+        self.kept += count
+        if self.kept > _MOST_NUMBERS:
+            raise _DamagedError(f"more than {_MOST_NUMBERS:,} numbers in lists")
+        return self._numbers(_NUMBERS[code], count)
+
+    def _skip_texts(self, count: int) -> None:
+        """Go over texts: hundreds of thousands in a vocabulary."""
+        read, at, last = struct.Struct("<Q").unpack_from, self.at, len(self.raw) - 8
+        for _ in range(count):
+            if at > last:
+                raise _DamagedError("it ends within a list of texts")
+            at += 8 + read(self.raw, at)[0]
+        self.at = at
 
     def _tensor(self) -> tuple[str, StoredTensor, int]:
         """Name, tensor, and where its data start."""
         name, dimensions = self._text(), self._number("I")
         if not 1 <= dimensions <= _MOST_DIMENSIONS:
             raise _DamagedError(f"{name[:80]!r} has {dimensions:,} dimensions")
-        shape = tuple(int(self._number("Q")) for _ in range(dimensions))
+        shape = self._numbers("Q", dimensions)
         code, offset = self._number("I"), int(self._number("Q"))
         formats = gguf_table()["tensor_formats"]
         if str(code) not in formats:

@@ -342,7 +342,10 @@ def _group_view(rows: Sequence[ComparisonRow], winners: Leaders) -> RenderableTy
     if len({e.precision for e in estimates}) > 1:
         parts.append(Text(_MIXED_PRECISION, style="dim"))
     hosts = [
-        f"{e.device}: {e.host} is its host and runs what it cannot" for e in estimates if e.host
+        f"{e.device}: {e.host} is its host and runs "
+        + (f"{e.offload_layers} layers" if e.offload_layers else "what it cannot")
+        for e in estimates
+        if e.host
     ]
     return Group(*parts, *(Text(words, style="dim") for words in hosts))
 

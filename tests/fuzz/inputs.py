@@ -159,6 +159,18 @@ def _is_writable(part: str, name: Any, value: Any) -> bool:
     return False
 
 
+def _weights(folder: Path, text: str) -> object:
+    file_of(folder, "config.json", json.dumps(_LLAMA))
+    path = folder / "model.safetensors"
+    path.write_bytes(text.encode("latin-1", "replace"))
+    return accelsim.workload(str(path))
+
+
+def _weights_text(header: Any) -> str:
+    raw = json.dumps(header)
+    return len(raw).to_bytes(8, "little").decode("latin-1") + raw + "\0" * 32
+
+
 def known(text: str, names: Any) -> dict[str, Any]:
     """Keywords of a document, without those that Python itself refuses."""
     try:
@@ -450,6 +462,15 @@ KINDS: Mapping[str, Kind] = {
         _sweep,
     ),
     "call": Kind(_CALL, json.dumps, _call),
+    "weights": Kind(
+        {
+            "a": {"dtype": "BF16", "shape": [2, 4], "data_offsets": [0, 16]},
+            "b": {"dtype": "F32", "shape": [4], "data_offsets": [16, 32]},
+            "__metadata__": {"format": "pt"},
+        },
+        _weights_text,
+        _weights,
+    ),
     "gguf": Kind(_LLAMA_FILE, _gguf_text, _gguf),
     "onnx": Kind(_NETWORK, lambda network: _wire(network).decode("latin-1"), _onnx),
 }
