@@ -54,6 +54,8 @@ def test_lists_and_sizes():
         ("adapters", "8:32", Adapters(8, 32)),
         ("autoscale", "utilisation:0.7", ScalingPolicy("utilisation", 0.7)),
         ("autoscale", "queue:8:1-16", ScalingPolicy("queue", 8.0, 1, 16)),
+        ("autoscale", "ttft:500ms", ScalingPolicy("ttft", 0.5)),
+        ("autoscale", "itl:50ms:2-4", ScalingPolicy("itl", 0.05, 2, 4)),
         (
             "pools",
             "device=l4,replicas=4,model=llama-3.2-1b,share=0.3",
@@ -78,6 +80,8 @@ def test_values_with_parts_are_read_once(name, text, value):
         ("adapters", "many"),
         ("autoscale", "queue"),
         ("autoscale", "queue:8:1"),
+        ("autoscale", "ttft:0.5"),
+        ("autoscale", "itl"),
         ("pools", "replicas=4"),
         ("pools", "device=l4,colour=red"),
         ("pools", "device=l4,replicas=x"),

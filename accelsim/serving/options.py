@@ -17,7 +17,7 @@ from accelsim.option import (
     ranged,
     seconds,
 )
-from accelsim.serving.replicas.autoscaling import ScalingPolicy
+from accelsim.serving.replicas.autoscaling import ScalingPolicy, scaling_policy
 from accelsim.serving.replicas.outages import OutagePolicy
 
 _COUNT = (1, 100_000)
@@ -412,14 +412,10 @@ class ServingOptions:
         "Refuse requests while every replica has this many.", within=_COUNT
     )
     autoscale: ScalingPolicy | None = option(
-        "Add and remove replicas with the load: utilisation:0.7 or queue:8:1-16 "
-        "(requests per replica, fewest-most).",
+        "Add and remove replicas with the load: utilisation:0.7, queue:8:1-16 (requests per "
+        "replica, fewest-most), ttft:500ms or itl:50ms (p90).",
         metavar="POLICY",
-        parse=of_parts(
-            ScalingPolicy,
-            "(?P<metric>[^:]+):(?P<target>[^:]+)(:(?P<least>[0-9]+)-(?P<most>[0-9]+))?",
-            "METRIC:TARGET or METRIC:TARGET:FEWEST-MOST, such as queue:8:1-16",
-        ),
+        parse=scaling_policy,
     )
     provisioning_s: float | None = option(
         "Time to get a device for a new replica.",

@@ -129,13 +129,14 @@ def test_losses_lose_no_request(seed, is_spot, parts):
         assert paid == pytest.approx([fleet.now_s] * len(paid))
 
 
-@pytest.mark.parametrize("metric", ["queue", "utilisation"])
-def test_replicas_come_with_the_load_after_their_start_and_go_with_it(metric):
+@pytest.mark.parametrize(
+    ("metric", "target"), [("queue", 4.0), ("utilisation", 0.5), ("ttft", 0.01), ("itl", 0.007)]
+)
+def test_replicas_come_with_the_load_after_their_start_and_go_with_it(metric, target):
     rng = np.random.default_rng(3)
     times = np.sort(np.concatenate([rng.uniform(100, 200, 3000), rng.uniform(0, 1000, 300)]))
     lengths = rng.integers(1, 60, (2, len(times)))
     log, fleet, pools, choice = build(RequestColumns(times, *lengths), replicas=1, start_s=20.0)
-    target = 4.0 if metric == "queue" else 0.5
     policy = ScalingPolicy(metric, target, 1, 8, interval_s=5.0, hold_s=30.0)
     scaler = Autoscaler(policy, pools[0], choice, 0.05)
     fleet.controls.append(scaler)

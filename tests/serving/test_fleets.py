@@ -175,7 +175,7 @@ def test_options_out_of_range_are_refused(make):
         make()
 
 
-@pytest.mark.parametrize("metric", ["queue", "utilisation"])
+@pytest.mark.parametrize("metric", ["queue", "utilisation", "ttft", "itl"])
 def test_scaling_costs_no_decisions_while_steps_last_for_ages(metric, monkeypatch):
     calls = []
     decide = Autoscaler._decide

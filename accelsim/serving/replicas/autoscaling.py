@@ -2,7 +2,8 @@
 
 Every interval the replicas wanted are the live ones times what each has over its target (the rule
 of Kubernetes' HorizontalPodAutoscaler: ceil(current x metric / target), with a tolerance of 0.1 and
-the largest wish of the last five minutes before any replica goes). A new one takes requests after a
+the largest wish of the last five minutes before any replica goes; no more than twice as many at
+once, or four more: HPAScalingRules of autoscaling/v2). A new one takes requests after a
 cold start; one that goes takes no more and leaves when its last request has ended.
 """
 
@@ -11,15 +12,27 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
+from accelsim.option import of_parts, seconds
 from accelsim.serving.replicas.fleet import ReplicaFleet
 from accelsim.serving.replicas.pools import PoolRouter, ReplicaPool
+from accelsim.serving.replicas.tally import GAP_EDGES_S
 from accelsim.serving.schedulers.base import Scheduler
+from accelsim.workloads.graph import FloatArray
 
-SCALING_METRICS = ("utilisation", "queue")
+#: Metrics that are times.
+_TIMES = ("ttft", "itl")
+SCALING_METRICS = ("utilisation", "queue", *_TIMES)
 _TOLERANCE = 0.1
+#: Most replicas after a decision: so many times those there are, or so many more.
+_TIMES_MORE, _MORE = 2, 4
+#: Share of first tokens, or of gaps between tokens, that keep a target.
+_KEPT_FRACTION = 0.9
 
 
 @frozen
@@ -28,8 +41,11 @@ class ScalingPolicy:
 
     Attributes:
         metric: "utilisation": work of the requests that came in the last interval over what the
-            live replicas do in full batches; "queue": requests that wait or run per live replica.
-        target: What it should be.
+            live replicas do in full batches; "queue": requests that wait or run per live replica;
+            "ttft": time to the first token that nine of ten keep, of those of the last interval and
+            of requests that have waited longer than the target by now; "itl": time that nine of ten
+            gaps between tokens keep, of the last interval.
+        target: What it should be; of times in seconds.
         least: Fewest replicas.
         most: Most replicas.
         interval_s: Time between decisions (15 s in Kubernetes).
@@ -64,6 +80,17 @@ class ScalingPolicy:
                 raise InvalidValueError(f"autoscale {name}", getattr(self, name), "seconds above 0")
 
 
+def scaling_policy(name: str, text: str) -> ScalingPolicy:
+    """A policy as ``utilisation:0.7``, ``queue:8:1-16`` or ``ttft:500ms``."""
+    metric, _, rest = text.partition(":")
+    if metric in _TIMES:
+        target, *more = rest.split(":")
+        text = ":".join([metric, str(seconds(name, target)), *more])
+    pattern = "(?P<metric>[^:]+):(?P<target>[^:]+)(:(?P<least>[0-9]+)-(?P<most>[0-9]+))?"
+    form = "METRIC:TARGET or METRIC:TARGET:FEWEST-MOST, such as queue:8:1-16"
+    return of_parts(ScalingPolicy, pattern, form)(name, text)
+
+
 class Autoscaler:
     """Scales one pool; a `Control` of the fleet.
 
@@ -87,7 +114,8 @@ class Autoscaler:
         self._tick_s = policy.interval_s
         self._starting: list[tuple[float, int]] = []
         self._wishes: deque[tuple[float, int]] = deque()
-        self._served = 0
+        self._served, self._seen_s = 0, 0.0
+        self._gaps: FloatArray = np.zeros(1)
         self.changes: list[tuple[float, int]] = []
         self.started = self.removed = 0
 
@@ -129,6 +157,7 @@ class Autoscaler:
         have = len(pool.live) + pool.coming
         if wanted < have:
             wanted = min(have, max(wish for _, wish in self._wishes))
+        wanted = min(wanted, max(_TIMES_MORE * have, have + _MORE))
         if wanted != have:
             self.changes.append((fleet.now_s, wanted))
         for _ in range(wanted - have):
@@ -152,12 +181,40 @@ class Autoscaler:
         inside = sum(one.outstanding for one in members)
         if policy.metric == "queue":
             load = float(inside + fleet.parked_count)
+        elif policy.metric == "ttft":
+            load = live * self._first_token_s(fleet)
+        elif policy.metric == "itl":
+            load = live * self._gap_s(members)
         else:
             came = inside + sum(one.ended_count for one in members)
             load = (came - self._served) * self._request_s / policy.interval_s
             self._served = came
         ratio = load / live / policy.target
         return live if abs(ratio - 1) <= _TOLERANCE else math.ceil(live * ratio)
+
+    def _first_token_s(self, fleet: ReplicaFleet) -> float:
+        """Time to the first token that most have kept since the last decision; 0 of none."""
+        log, begin_s, now_s = fleet.log, self._seen_s, fleet.now_s
+        self._seen_s = now_s
+        first_s, arrival_s = log.column("first_token_s"), log.column("arrival_s")
+        replica = log.column("replica")
+        own = np.isin(replica, self._pool.members) | (replica < 0)
+        own |= fleet.handover is not None  # a request has replicas of two pools
+        waits = own & np.isnan(first_s) & (now_s - arrival_s > self._policy.target)
+        waits[list(log.rejected)] = False
+        done = own & (first_s > begin_s) & (first_s <= now_s)
+        times = np.concatenate([(first_s - arrival_s)[done], now_s - arrival_s[waits]])
+        return float(np.quantile(times, _KEPT_FRACTION)) if len(times) else 0.0
+
+    def _gap_s(self, members: Sequence[Scheduler]) -> float:
+        """Gap between tokens that most have kept since the last decision; 0 of none."""
+        for one in members:
+            one.tally.close()
+        gaps = np.sum([one.tally.gap_count for one in members], axis=0)
+        kept = np.cumsum(gaps - self._gaps)
+        self._gaps = gaps
+        place = int(np.searchsorted(kept, _KEPT_FRACTION * kept[-1]))
+        return float(GAP_EDGES_S[place]) if kept[-1] > 0 else 0.0
 
     def _start(self, fleet: ReplicaFleet) -> None:
         place = fleet.add(self._pool.make())

@@ -15,7 +15,8 @@ from accelsim.workloads.graph import FloatArray
 _LOW_S = 1e-7
 _HIGH_S = 1e5
 _BINS = 12_000  # 0.23 % each
-_EDGES_S = np.geomspace(_LOW_S, _HIGH_S, _BINS + 1)
+#: Edges of the bins of gaps.
+GAP_EDGES_S = np.geomspace(_LOW_S, _HIGH_S, _BINS + 1)
 _KEPT = 1 << 12
 
 
@@ -75,7 +76,7 @@ class Tally:
         self._add_gaps((gap_s + stall_s)[stalled], decodes[stalled])
 
     def _add_gaps(self, gap_s: FloatArray, count: FloatArray) -> None:
-        place = np.searchsorted(_EDGES_S, gap_s, side="right") - 1
+        place = np.searchsorted(GAP_EDGES_S, gap_s, side="right") - 1
         place = np.clip(place, 0, _BINS - 1)
         np.add.at(self.gap_count, place, count)
         np.add.at(self.gap_sum_s, place, count * gap_s)
