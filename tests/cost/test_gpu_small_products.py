@@ -9,6 +9,8 @@ from accelsim import catalog
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.gpu.model import cost_gpu
+from accelsim.cost.registry import tier_parameters
+from accelsim.cost.table import Execution
 from accelsim.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind
 from tools.scoreboard.operator_columns import Window, conv_graph, gemm_graph
@@ -39,6 +41,24 @@ def test_products_that_fill_large_tiles_do_not_take_small_ones():
     large = 2.0 * 64 * 2048.0**3 / compute_s(2048, 2048, 2048, batch=64)
     small = 2.0 * 2**16 * 32.0**2 * 128 / compute_s(32, 32)
     assert small < 0.9 * large
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "measured_us"), [(14336, 12288, 44.2), (12288, 12288, 38.0), (73728, 12288, 172.4)]
+)
+def test_weights_of_4_bits_are_read_near_the_memorys_rate_by_few_rows(n, k, measured_us):
+    """Machete on an H100 (vllm-project/vllm pull request 23198, products of one row)."""
+    parts = ("1", n, k, Dtype.BF16, Dtype.INT4), ("64", n, k, Dtype.BF16, Dtype.INT4)
+    few, many = (1e6 * product_s(float(m), *rest) for m, *rest in parts)
+    assert few == pytest.approx(measured_us, rel=0.2)
+    assert many > 1.3 * few
+
+
+def product_s(m, n, k, dtype, weight):
+    column = (np.array([float(size)]) for size in (1, m, n, k))
+    graph = gemm_graph(*column, dtype, batched=np.array([False]), weight=weight, output=dtype)
+    board = catalog.device("h100-sxm-80gb")
+    return float(cost_gpu(graph, board, Execution.COMPILED, tier_parameters(board)).time_s[0])
 
 
 def test_narrow_formats_take_less_energy_but_more_than_their_multipliers():

@@ -32,6 +32,10 @@ _MATRIX_TILES = tiles_of("256x128 128x256 128x128 128x64 64x128 64x64")
 #: Those of batched kernels: small products also run on 32x32 tiles of the wmma instructions, as
 #: profiles of PyTorch show (cutlass_80_wmma_tensorop_f16_s161616gemm_f16_32x32_128x2).
 _BATCHED_MATRIX_TILES = _MATRIX_TILES + tiles_of("32x32")
+#: Those of kernels that widen weights of 4 bits: where rows are few, tiles have those of one
+#: instruction (Marlin: Frantar et al., arXiv:2408.11743, 2024). Kernels for 8 bits gain less: 39
+#: and 27 us for 8192 x 8192 weights on an H100 (inclusionAI/humming, pull request 2).
+_WIDENING_TILES = _MATRIX_TILES + tiles_of("16x64 16x128 16x256 32x128 32x256")
 #: Tile of the batched kernel with blocks of 64 threads, and how many of them fill an SM.
 _NARROW_TILE = (64, 64)
 _GROUP = 4.0
@@ -367,13 +371,17 @@ def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
 def _plain_compute_s(
     rows: Rows, shape: GemmShape, machine: GpuMachine, parameters: GpuParameters
 ) -> FloatArray:
-    """As `gemm_compute_s`; kernels for weights with a scale per block never split k, those in FP8
-    have tiles of their own.
+    """As `gemm_compute_s`; kernels that widen weights of 4 bits have tiles of fewer rows, those for
+    weights with a scale per block never split k, and those in FP8 have tiles of their own.
 
     Estimate: FP4 kernels' times of few tiles and k >= 51,200 in aiconfigurator-core 0.12.0 lie a
     factor of 2 to 6 above a split one's, and at those of CUTLASS's that do not split.
     """
     compute_s = gemm_compute_s(shape, machine, parameters)
+    if (widened := np.flatnonzero(_is_widened(rows, shape))).size:
+        compute_s[widened] = gemm_compute_s(
+            shape.part(widened), machine, parameters, matrix_tiles=_WIDENING_TILES
+        )
     scaled, is_fp8 = _has_block_scales(rows, shape), rows.column("dtype") == Dtype.FP8
     if (eights := np.flatnonzero(scaled & is_fp8)).size:
         compute_s[eights] = _scaled_compute_s(shape.part(eights), machine, parameters)
@@ -406,6 +414,14 @@ def _tile_bytes(shape: GemmShape, tall: int, wide: int) -> FloatArray:
     """Operands that all output tiles of a size read, each for itself, shape (r,)."""
     tiles: FloatArray = np.ceil(shape.m / tall) * np.ceil(shape.n / wide)
     return tiles * (tall + wide) * shape.k * shape.element_bytes
+
+
+def _is_widened(rows: Rows, shape: GemmShape) -> BoolArray:
+    """Products in 16 bits whose weights are stored in about 4, scales included."""
+    stored_bytes = rows.column("weight_bytes") / np.maximum(shape.n * shape.k, 1.0)
+    widened: BoolArray = (stored_bytes > 0) & (stored_bytes < 1.0)
+    widened &= shape.element_bytes == DTYPE_BYTES[Dtype.BF16]
+    return widened
 
 
 def _has_block_scales(rows: Rows, shape: GemmShape) -> BoolArray:
