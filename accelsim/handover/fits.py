@@ -287,7 +287,7 @@ class _Question:
         most = _AS_WIDE * published.weight.bytes
         narrower = [form for form in forms if precision(form).weight.bytes <= most]
         if one.lacking(published):
-            return list(narrower)
+            return [] if published.is_file else list(narrower)
         files = (form for form in narrower if precision(form).is_file)
         return [None, *(form for form in files if form != published.name)]
 

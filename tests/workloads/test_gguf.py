@@ -73,6 +73,7 @@ def test_a_file_of_a_catalogued_model_is_that_model(tmp_path):
     assert answer.latency_s == pytest.approx(other.latency_s, rel=0.01)  # 8.50 bits for 8.501
     ways = fits(str(path), "rtx-4090").ways
     assert [way.precision for way in ways].count("q8_0") == 1
+    assert {way.stack for way in ways} == {"llama-cpp"}
     assert ways[0].tokens_per_s == pytest.approx(1 / answer.time_per_output_token_s, rel=0.01)
     assert ways[0].line == f"llama-server -m {path} -c 4096 -ngl 99"
 
