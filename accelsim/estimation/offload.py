@@ -143,7 +143,8 @@ def shared(device: Simulation, host: Simulation, share: float) -> Simulation:
     """A simulation of a model that llama.cpp has two devices run, one after the other.
 
     Of 32 tokens and more the device runs all layers, and reads those of the host for each
-    microbatch (`device_offload_op`, ggml/src/ggml-cuda/ggml-cuda.cu; `n_ubatch`, common/common.h).
+    microbatch (llama.cpp, pull request 6083, "offload large batches to GPU"; `-ub`, 512 by
+    default).
 
     Args:
         device: On the device alone.

@@ -1,6 +1,7 @@
 """Layers in host memory: laws, by hand, the same as `fits`, bad input."""
 
 from itertools import pairwise
+from statistics import median
 
 import pytest
 
@@ -116,6 +117,28 @@ def test_fits_prices_the_same_layers():
     answer = estimate("llama-3.1-70b", "rtx-4090", offload=way.host_layers, **options)
     assert answer.time_per_output_token_s == pytest.approx(1 / way.tokens_per_s)
     assert answer.time_to_first_token_s == pytest.approx(way.time_to_first_token_s)
+
+
+#: Model, board, layers on the host, stack and format, tokens a second that were measured: Q4_K_M on
+#: an RTX 2080 and a Core i9-10900X (AlexsJones/llmfit, pull requests 774 and 778), for which an RTX
+#: 2070 with the same memory stands; vLLM 0.5.1 on a GH200 (vllm-project/vllm, pull request 6317).
+MEASURED = [
+    ("gemma-3-12b", "rtx-2070", 4, "llama-cpp", "q4_k_m", 26.1),
+    ("qwen3-14b", "rtx-2070", 8, "llama-cpp", "q4_k_m", 16.9),
+    ("gemma-2-9b", "rtx-2070", 6, "llama-cpp", "q4_k_m", 23.7),
+    ("llama-3-70b", "gh200-96gb", 29, "vllm", "bf16", 4.6),
+]
+
+
+def test_measured_runs_lie_within_their_intervals():
+    ratios = []
+    for model, board, layers, stack, form, measured in MEASURED:
+        options = {"stack": stack, "precision": form, "seq_len": 64, "offload": layers}
+        answer = estimate(model, board, **options)
+        low, high, _ = answer.interval("decode_tokens_per_s")
+        assert low < measured < high
+        ratios.append(answer.decode_tokens_per_s / measured)
+    assert median(ratios) == pytest.approx(1.0, abs=0.25)
 
 
 def test_the_longest_prompt_that_fits_is_said():
