@@ -1,6 +1,6 @@
 """Activation memory over a run: how many bytes of operator outputs are in use while each row runs.
 
-In inference an output lives until the last row that reads it has run. In a training step the
+In inference an output lives as `accelsim.cost.memory.live_bytes` says. In a training step the
 forward pass piles up what it saves for the backward pass, which gives it back in reverse order.
 This counts bytes in use; what an allocator adds by rounding and fragmentation is not in it.
 """
@@ -9,32 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
+from accelsim.cost.memory import live_bytes
+from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import Phase
-
-
-def live_bytes(
-    output_bytes: FloatArray,
-    dependency_offset: IntArray,
-    dependency: IntArray,
-) -> FloatArray:
-    """Bytes of row outputs alive while each row runs: an output lives from its row to the last row
-    that reads it.
-
-    Args:
-        output_bytes: Bytes each row writes, shape (n,).
-        dependency_offset: Start of each row's slice of `dependency`, shape (n + 1,).
-        dependency: Earlier rows each row reads, shape (edges,).
-
-    Returns:
-        Bytes, shape (n,).
-    """
-    count = len(output_bytes)
-    last_use = np.arange(count)
-    reader = np.repeat(np.arange(count), np.diff(dependency_offset))
-    np.maximum.at(last_use, dependency, reader)
-    freed = np.bincount(last_use, output_bytes, count)
-    return np.asarray(np.cumsum(output_bytes) - np.concatenate([[0.0], np.cumsum(freed)[:-1]]))
 
 
 def activation_live_bytes(graph: OperatorGraph) -> FloatArray:
@@ -54,7 +31,7 @@ def activation_live_bytes(graph: OperatorGraph) -> FloatArray:
     """
     backward = graph.phase == Phase.BACKWARD
     if not backward.any():
-        return live_bytes(graph.write_bytes, graph.dependency_offset, graph.dependency)
+        return live_bytes(graph)
     saved = np.cumsum(graph.saved_bytes)
     traffic = np.cumsum(graph.bytes * backward)
     before = np.concatenate([[0.0], traffic[:-1]])

@@ -1,11 +1,14 @@
 """The lifetime of activations, in inference and in a training step."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsim.simulation.liveness import activation_live_bytes, live_bytes
+from accelsim.cost.memory import live_bytes
+from accelsim.simulation.liveness import activation_live_bytes
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import MAX_DIMENSIONS, Phase
 
@@ -18,32 +21,23 @@ def graphs(draw):
         for i in range(count)
     ]
     offset = np.cumsum([0, *map(len, lists)])
-    time_s = np.array(draw(st.lists(st.floats(0, 2), min_size=count, max_size=count)))
-    return lists, offset, np.array([e for x in lists for e in x], dtype=np.int64), time_s
-
-
-def test_live_bytes_of_a_chain_and_of_a_skip():
-    """A chain holds input and output of each row; a skip connection holds its source until it is
-    read.
-    """
-    size = np.array([10.0, 20.0, 30.0, 40.0])
-    chain = live_bytes(size, np.array([0, 0, 1, 2, 3]), np.array([0, 1, 2]))
-    assert chain.tolist() == [10.0, 30.0, 50.0, 70.0]
-    skip = live_bytes(size, np.array([0, 0, 1, 2, 4]), np.array([0, 1, 2, 0]))
-    assert skip.tolist() == [10.0, 30.0, 60.0, 80.0]
+    size = np.array(draw(st.lists(st.floats(0, 2), min_size=count, max_size=count)))
+    return lists, offset, np.array([e for x in lists for e in x], dtype=np.int64), size
 
 
 @pytest.mark.law
 @given(graphs())
-def test_live_bytes_row_by_row(graph):
-    lists, offset, dependency, time_s = graph
-    found = live_bytes(time_s, offset, dependency)
+def test_live_bytes_row_by_row(case):
+    """Each row's own output, and earlier ones that are yet to be read or that nobody reads."""
+    lists, offset, dependency, size = case
+    chain = graph_of([Phase.FORWARD] * len(size), size, 0.0 * size)
+    found = live_bytes(replace(chain, dependency_offset=offset, dependency=dependency))
     for row in range(len(lists)):
         readers = [
             [r for r, before in enumerate(lists) if source in before] for source in range(row + 1)
         ]
-        alive = [s for s in range(row + 1) if s == row or any(r >= row for r in readers[s])]
-        assert found[row] == pytest.approx(time_s[alive].sum(), abs=1e-9)
+        alive = [s for s in range(row + 1) if s == row or max(readers[s], default=row) >= row]
+        assert found[row] == pytest.approx(size[alive].sum(), abs=1e-9)
 
 
 def graph_of(phases, write, saved):
