@@ -68,28 +68,28 @@ class Offload:
         each = memory.weight_bytes / self.of
         return min(self.of, math.ceil(memory.short_bytes(room) / each * (1 - 1e-12)))
 
-    def timed(self, found: Simulation, passes: RunPasses) -> Simulation:
+    def timed(self, simulation: Simulation, passes: RunPasses) -> Simulation:
         """The simulation with what the offloaded layers take."""
         if not passes.host_layers:
-            return found
-        share, board = passes.host_layers / self.of, found.run.device
+            return simulation
+        share, board = passes.host_layers / self.of, simulation.run.device
         said = f"{passes.host_layers} of {self.of} layers lie in host memory"
         if self.host is not None:
             there = simulated(self.host, run_passes(self.host))
             said = f"{said}, and a {self.host.device.title} runs them"
-            return replace(shared(found, there, share), warnings=(*found.warnings, said))
-        waiting = tuple(_after(p, share, board) for p in found.passes)
+            return replace(shared(simulation, there, share), warnings=(*simulation.warnings, said))
+        waiting = tuple(_after(p, share, board) for p in simulation.passes)
         link = f"{host_link_bytes_per_s(board) / 1e9:.3g} GB/s"
         said = f"{said}; each pass reads them at {link}, and waits for them"
-        return replace(found, passes=waiting, warnings=(*found.warnings, said))
+        return replace(simulation, passes=waiting, warnings=(*simulation.warnings, said))
 
 
-def with_offload(run: ResolvedRun, asked: str | int) -> ResolvedRun:
+def with_offload(run: ResolvedRun, value: str | int) -> ResolvedRun:
     """A run some of whose layers lie in host memory; the run itself where none does.
 
     Args:
         run: A run of inference.
-        asked: How many layers, or "auto".
+        value: How many layers, or "auto".
 
     Raises:
         UnsupportedOperatorError: If the device has no memory of its own.
@@ -101,10 +101,10 @@ def with_offload(run: ResolvedRun, asked: str | int) -> ResolvedRun:
         raise UnsupportedOperatorError(device.name, "offloaded layers", reason, _REMEDY)
     if run.shard != WHOLE or not of:
         why = f"{run.workload.name} is no stack of equal layers on one device"
-        raise InvalidValueError("offload", asked, f"no value: {why}", _REMEDY)
-    text = str(asked)
-    if text != _AUTO and not (text.isascii() and text.isdigit() and int(text) <= of):
-        raise InvalidValueError("offload", asked, f"0 to {of}, the layers of the model, or {_AUTO}")
+        raise InvalidValueError("offload", value, f"no value: {why}", _REMEDY)
+    text = str(value)
+    if text not in (_AUTO, *map(str, range(of + 1))):
+        raise InvalidValueError("offload", value, f"0 to {of}, the layers of the model, or {_AUTO}")
     layers = None if text == _AUTO else int(text)
     if layers == 0:
         return run

@@ -140,8 +140,8 @@ class PassResult:
         return (self.energy_j - self.dynamic_energy_j) / self.steady_state_s * time_s
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one + other
+def _sum(energy_j: float | None, idle_j: float | None) -> float | None:
+    return None if energy_j is None or idle_j is None else energy_j + idle_j
 
 
 def pass_result(table: CostTable, settings: DeviceSettings) -> PassResult:

@@ -312,12 +312,12 @@ class _Question:
         spare = self._host_bytes(run) - left * (memory.weight_bytes + memory.kv_cache_bytes)
         if spare < 0:
             return replace(way, reason=f"{-spare / 1e9:,.3g} GB short")
-        found = simulated(run, passes)
+        simulation = simulated(run, passes)
         if held < layers and self.host is not None:
             there = host_run(run, self.host)
-            found = shared(found, simulated(there, run_passes(there)), left)
+            simulation = shared(simulation, simulated(there, run_passes(there)), left)
         way = replace(way, device_layers=held, host_layers=layers - held)
-        return replace(_timed(way, found), line=self._line(way, held))
+        return replace(_timed(way, simulation), line=self._line(way, held))
 
     def _memory(self, passes: RunPasses, tokens: int) -> MemoryFootprint:
         return replace(passes.memory, kv_cache_bytes=float(passes.cache.bytes_of(tokens)))
@@ -354,13 +354,13 @@ class _Question:
         return f"llama-server -m {file} -c {self.context} -ngl {layers}"
 
 
-def _timed(way: Way, found: Simulation) -> Way:
+def _timed(way: Way, simulation: Simulation) -> Way:
     """The way with its times."""
-    rate = 1.0 / (found.time_per_output_token_s or math.inf)
+    rate = 1.0 / (simulation.time_per_output_token_s or math.inf)
     return replace(
         way,
-        time_to_first_token_s=found.time_to_first_token_s,
+        time_to_first_token_s=simulation.time_to_first_token_s,
         tokens_per_s=rate,
-        tokens_low_per_s=rate / found.spread_ratio,
-        tokens_high_per_s=rate * found.spread_ratio,
+        tokens_low_per_s=rate / simulation.spread_ratio,
+        tokens_high_per_s=rate * simulation.spread_ratio,
     )

@@ -86,7 +86,7 @@ def gguf_config(header: TensorHeader) -> Document:
     config: Document = {field: _size(header.values, name, keys) for field, keys in fields.items()}
     config = {field: value for field, value in config.items() if value is not None}
     variants = entry.get("variants", {}).items()
-    types = [other for part, other in variants if any(part in tensor for tensor in tensors)]
+    types = [other for mark, other in variants if any(mark in tensor for tensor in tensors)]
     config |= {
         "model_type": next(iter(types), entry["model_type"]),
         "tie_word_embeddings": "output.weight" not in tensors,
