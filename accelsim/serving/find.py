@@ -90,6 +90,8 @@ class Found:
                 f"% of the requests meet the targets; {share}; none above {100 * self.bound:.1f} %"
             )
         unit, limit = _UNITS[self.question]
+        if result.sessions is not None:
+            unit = unit.replace("requests", "sessions")
         return (
             f"{self.value:.4g} {unit}{_deployment(self)} for {100 * asked:g} % of the requests to "
             f"meet the targets; {share}; none {limit} {self.bound:.4g}"

@@ -106,11 +106,13 @@ class Layouts:
         drawn = drawn_requests(load, rate or load.rate_per_s or 1.0, streams)
         shape, longest = LoadShape.of(drawn), drawn.longest
         plan = self._planned(options, longest)
-        full = full_batch(plan, shape)
+        full = full_batch(plan, shape).of_starts(drawn)
         if isinstance(load, Arrivals):
             inside: float = full.sequences * options.replicas
             if rate is not None:
-                inside = min(full.inside(rate), _inside_in_time(rate, options.slo, shape))
+                inside = min(
+                    full.inside(rate), _inside_in_time(rate * drawn.per_start, options.slo, shape)
+                )
             load = load.steady(inside)
             longest = max(longest, load.columns(streams).longest)
             plan = self._planned(options, longest)
@@ -214,7 +216,7 @@ class LayoutSearch:
 
     @property
     def rate_per_s(self) -> float:
-        """Requests per second that come."""
+        """Requests per second that come, or sessions."""
         return self.arrivals.rate_per_s or 0.0
 
     @property
@@ -253,7 +255,11 @@ class LayoutSearch:
         """
         plan = replace(self.plan, steps=ScaledSteps(self.plan.steps, ratio, prompt_ratio))
         return LayoutSearch(
-            plan, self.arrivals, self.seed, full_batch(plan, self.shape), self.longest
+            plan,
+            self.arrivals,
+            self.seed,
+            full_batch(plan, self.shape).of_starts(self._columns),
+            self.longest,
         )
 
     @cached_property

@@ -12,6 +12,7 @@ over that.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,7 +31,7 @@ class LoadShape:
     """Means of a load's requests.
 
     Attributes:
-        prompt_tokens: Mean prompt.
+        prompt_tokens: Mean prompt, without what an endless cache of shared prefixes has.
         output_tokens: Mean output.
         prompt_context: Mean keys of a prompt's token.
         decode_context: Mean cached tokens of a sequence while it generates.
@@ -44,14 +45,16 @@ class LoadShape:
     @classmethod
     def of(cls, columns: RequestColumns) -> LoadShape:
         """Means of requests, which are summed up a part at a time: there may be ten millions."""
-        count, sums = len(columns), np.zeros(5)
+        count, sums, hits = len(columns), np.zeros(5), columns.hit_tokens()
         for first in range(0, count, _PART_ROWS):
             part = slice(first, first + _PART_ROWS)
             prompt = columns.prompt_tokens[part].astype(np.float64)
             output = columns.output_tokens[part].astype(np.float64)
             steps = np.maximum(output - 1, 0.0)
+            hit = hits[part].astype(np.float64)
             held, keys = steps * (prompt + 0.5 * steps), 0.5 * prompt * (prompt + 1)
-            sums += [column.sum() for column in (prompt, output, steps, held, keys)]
+            keys -= 0.5 * hit * (hit + 1)
+            sums += [column.sum() for column in (prompt - hit, output, steps, held, keys)]
         prompts, outputs, further, held_sum, key_sum = sums.tolist()
         contexts = key_sum / prompts, held_sum / max(further, 1.0)
         return cls(prompts / count, outputs / count, *contexts)
@@ -78,6 +81,10 @@ class FullBatch:
         share of its rate (Little, Operations Research 9(3), 1961).
         """
         return rate_per_s * self.per_request_s * self.sequences
+
+    def of_starts(self, columns: RequestColumns) -> FullBatch:
+        """The same of a load's sessions, each as one request of all its work."""
+        return replace(self, per_request_s=self.per_request_s * columns.per_start)
 
     @property
     def requests_per_s(self) -> float:

@@ -93,6 +93,29 @@ class RequestColumns:
         return int((~np.isnan(self.arrival_s)).sum())
 
     @property
+    def per_start(self) -> float:
+        """Requests for each that comes at a time of its own, as a session's others follow it."""
+        return len(self) / max(self.start_count, 1)
+
+    def hit_tokens(self) -> IntArray:
+        """Tokens of each prompt that a cache which forgets nothing has, of requests that come in
+        their order, shape (n,).
+        """
+        if self.prefix_group is None or self.prefix_tokens is None:
+            return np.broadcast_to(np.int64(0), len(self))
+        order = np.argsort(self.prefix_group, kind="stable")
+        group, held = self.prefix_group[order], self.prefix_tokens[order].astype(np.int64)
+        is_first = np.diff(group, prepend=NO_GROUP - 1) != 0
+        above = np.cumsum(is_first) * (2 * LONGEST_TOKENS + 1)  # keeps groups apart
+        before = np.roll(np.maximum.accumulate(held + above) - above, 1)
+        forks = self.forks or {}
+        before[is_first] = [forks.get(one, (0, 0))[1] for one in group[is_first].tolist()]
+        least = np.minimum(self.prompt_tokens[order] - 1, held)
+        hits = np.empty(len(self), dtype=np.int64)
+        hits[order] = np.where(group == NO_GROUP, 0, np.minimum(before, least))
+        return hits
+
+    @property
     def rate_per_s(self) -> float:
         """Requests per second between the first and the last arrival.
 
