@@ -211,7 +211,7 @@ def _of_requests(
         served: What is served in the steady part.
     """
     classes = plan.options.service_classes
-    targets = [one.targets(plan.options.slo) for one in classes] or [plan.options.slo]
+    targets = plan.options.targets
     met = None if all(slo.is_empty for slo in targets) else times.met(targets)
     rows: list[Document] = []
     for place, (one, slo) in enumerate(zip(classes, targets, strict=False)):

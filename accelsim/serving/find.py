@@ -25,7 +25,7 @@ from accelsim.economics.device_price import device_price
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price
 from accelsim.frozen import frozen
-from accelsim.serving.layouts import MOST_REPLICAS, Layouts, LayoutSearch, share_met
+from accelsim.serving.layouts import MOST_REPLICAS, Layouts, LayoutSearch, least_met, share_met
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.options import USUAL_GUESSES, ServingOptions
@@ -92,9 +92,10 @@ class Found:
         unit, limit = _UNITS[self.question]
         if result.sessions is not None:
             unit = unit.replace("requests", "sessions")
+        each = " of each class" if result.classes else ""
         return (
-            f"{self.value:.4g} {unit}{_deployment(self)} for {100 * asked:g} % of the requests to "
-            f"meet the targets; {share}; none {limit} {self.bound:.4g}"
+            f"{self.value:.4g} {unit}{_deployment(self)} for {100 * asked:g} % of the requests"
+            f"{each} to meet the targets; {share}; none {limit} {self.bound:.4g}"
         )
 
 
@@ -193,12 +194,9 @@ def _rate(
     if question == "cheapest" and has_steps:
         remedy = "Ask for min-replicas."
         raise InvalidValueError("find", question, "no question about other ranks", remedy)
-    if options.slo.is_empty:
+    if all(slo.is_empty for slo in options.targets):
         remedy = "Add --slo-ttft, --slo-tpot or --slo-e2e."
         raise InvalidValueError("slo", None, "at least one target", remedy)
-    if options.classes:
-        remedy = "Ask serve at rates of your choice."
-        raise InvalidValueError("class", options.classes[0].name, "none beside --find", remedy)
     if load.rate_per_s is None:
         raise InvalidValueError("rate", None, "a rate", "A closed loop has none: use --rate.")
     if isinstance(load, Arrivals) and load.process == "burst":
@@ -330,14 +328,14 @@ def _refuse(search: LayoutSearch, result: ServingResult) -> NoReturn:
         f"{name} {value:.3g} s" for name, value in (("TTFT", first), ("TPOT", further)) if value
     )
     allowed = f"targets that can be met: with little load {share:.1f} % do; medians {times}"
-    asked = str(search.plan.options.slo)
+    asked = "; ".join(str(slo) for slo in search.plan.options.targets if not slo.is_empty)
     raise InvalidValueError("slo", asked, allowed, "Choose a faster device.")
 
 
 def _found(
     search: LayoutSearch, question: str, value: float, bound: float, best: ServingResult
 ) -> Found:
-    low, high = _wilson(share_met(best), best.requests)
+    low, high = _wilson(*least_met(best))
     return Found(question, value, bound, low, high, search.count, best)
 
 

@@ -24,9 +24,11 @@ from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOpera
 from accelsim.estimation.options import RunOptions
 from accelsim.estimation.run import RunKey, resolve
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.serving.deployment import HopelessRunError
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns, RequestLog
+from accelsim.serving.measures import RequestTimes
 from accelsim.serving.memory_capacity import FullBatch, LoadShape, full_batch
 from accelsim.serving.options import ServingOptions, SloTargets
 from accelsim.serving.plan import ReplicaPlan, replica_plan
@@ -111,7 +113,7 @@ class Layouts:
             inside: float = full.sequences * options.replicas
             if rate is not None:
                 inside = min(
-                    full.inside(rate), _inside_in_time(rate * drawn.per_start, options.slo, shape)
+                    full.inside(rate), _inside_in_time(rate * drawn.per_start, options, shape)
                 )
             load = load.steady(inside)
             longest = max(longest, load.columns(streams).longest)
@@ -167,20 +169,39 @@ def ranks_tried(
             yield ranks, stages, experts
 
 
-def _inside_in_time(rate_per_s: float, slo: SloTargets, shape: LoadShape) -> float:
+def _loosest(options: ServingOptions) -> SloTargets:
+    """The longest time of each target that a class has; none where one has none."""
+    longest: Document = {}
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        times = [getattr(slo, name) for slo in options.targets]
+        longest[name] = None if None in times else max(times)
+    return replace(options.slo, **longest)
+
+
+def _inside_in_time(rate_per_s: float, options: ServingOptions, shape: LoadShape) -> float:
     """Requests in service at a time where a fleet keeps its targets, at most: their rate by the
     longest that they may stay (Little, Operations Research 9(3), 1961); one that does not keep them
     is known sooner.
     """
+    slo = _loosest(options)
     stay_s = slo.e2e_s or math.inf
     if slo.ttft_s is not None and slo.tpot_s is not None:
         stay_s = min(stay_s, slo.ttft_s + slo.tpot_s * max(shape.output_tokens - 1, 0.0))
     return rate_per_s * stay_s / slo.attainment_fraction
 
 
+def least_met(result: ServingResult) -> tuple[float, int]:
+    """Share of the requests that met the targets, and how many there are; of the class that met
+    them least, where there are some.
+    """
+    whole = {"slo_attainment_fraction": result.slo_attainment_fraction, "requests": result.requests}
+    rows = [one for one in result.classes if one["slo_attainment_fraction"] is not None]
+    return min((one["slo_attainment_fraction"] or 0.0, one["requests"]) for one in rows or [whole])
+
+
 def share_met(result: ServingResult) -> float:
-    """Share of the requests that met the targets."""
-    return result.slo_attainment_fraction or 0.0
+    """Share of the requests that met the targets; see `least_met`."""
+    return least_met(result)[0]
 
 
 class LayoutSearch:
@@ -302,7 +323,7 @@ class LayoutSearch:
     @property
     def is_able(self) -> bool:
         """Whether requests alone meet the targets: else no number of replicas does."""
-        slo, (first, further) = self.plan.options.slo, self.alone_s
+        slo, (first, further) = _loosest(self.plan.options), self.alone_s
         if not self.plan.is_continuous or self.plan.options.guessed is not None:
             return True
         is_new = self._columns.prefix_group is None  # else a part of the prompt is cached
@@ -346,17 +367,14 @@ class LayoutSearch:
         """Whether more requests are late by now than may be; one that still waits ends no sooner
         than now.
         """
-        slo, missed = self.plan.options.slo, np.zeros(len(log), dtype=bool)
         names = ("arrival_s", "first_token_s", "finish_s")
         arrival, first, finish = (np.fmin(log.column(name), now_s) for name in names)
-        if slo.ttft_s is not None:
-            missed |= first - arrival > slo.ttft_s
-        if slo.e2e_s is not None:
-            missed |= finish - arrival > slo.e2e_s
-        if slo.tpot_s is not None:
-            further = np.maximum(np.asarray(log.output_tokens) - 1, 0)
-            missed |= finish - first > slo.tpot_s * further
-        return bool(missed.sum() > (1 - slo.attainment_fraction) * len(log))
+        lengths, classes = ("output_tokens", "prompt_tokens"), np.asarray(log.service_class)
+        columns = (*map(log.column, lengths), classes)
+        times, options = RequestTimes(arrival, arrival, first, finish, *columns), self.plan.options
+        missed = np.bincount(classes, ~times.met(options.targets), len(options.targets))
+        count = np.bincount(classes, minlength=len(missed))
+        return bool((missed > (1 - options.slo.attainment_fraction) * count).any())
 
     def is_good(self, result: ServingResult) -> bool:
         """Whether the load is served and enough requests meet the targets."""

@@ -466,6 +466,11 @@ class ServingOptions:
         return (*self.classes, ServiceClass("other", rest, min(last + 1, _PRIORITY)))
 
     @property
+    def targets(self) -> tuple[SloTargets, ...]:
+        """What counts as served well: of each class, or of all requests where there are none."""
+        return tuple(one.targets(self.slo) for one in self.service_classes) or (self.slo,)
+
+    @property
     def guessed(self) -> Speculation | None:
         """Speculation where there is any."""
         said = self.speculation

@@ -86,7 +86,7 @@ def test_rows_per_request(run, tmp_path):
         ("--class", "share=0.3"),
         ("--class", "name=a,ttft=3"),
         ("--class", "name=a,share=0.6", "--class", "name=b,share=0.6"),
-        ("--class", "name=a", "--find", "max-rate", "--slo-ttft", "1s"),
+        ("--class", "name=a", "--find", "max-rate"),
         ("--spot", "6"),
         ("--spot", "6h", "--failures", "7h"),
         ("--speculate", "4"),

@@ -10,7 +10,8 @@ from accelsim import Arrivals, ServingOptions, SloTargets
 from accelsim.errors import InvalidValueError
 from accelsim.serving.find import find
 from accelsim.serving.loads.requests import RequestColumns
-from accelsim.serving.options import USUAL_GUESSES
+from accelsim.serving.loads.sessions import SessionOptions
+from accelsim.serving.options import USUAL_GUESSES, ServiceClass
 from accelsim.simulation.randomness import RandomStreams
 
 SLO = SloTargets(ttft_s=0.4, tpot_s=0.04)
@@ -52,6 +53,34 @@ def test_a_trace_is_stretched_to_the_rates_that_are_tried():
     assert found.result.requests == len(trace)
     fewest = find("min-replicas", *PAIR, trace.at_rate(60.0), ServingOptions(slo=SLO))
     assert fewest.value >= 60.0 / found.bound
+
+
+def test_each_class_keeps_its_own_targets():
+    few = {"slo": SLO, "max_seqs": 16}
+    plain = find("max-rate", *PAIR, load(1.0), ServingOptions(**few))
+    alone = find("max-rate", *PAIR, load(1.0), ServingOptions(**few, classes=(ServiceClass("a"),)))
+    assert alone.value == plain.value
+    loose = (ServiceClass("chat", 0.3, ttft_s=0.4), ServiceClass("batch", 0.7, 1, e2e_s=60.0))
+    tight = (replace(loose[0], ttft_s=0.12), loose[1])
+    rates = []
+    for classes in (loose, tight):
+        found = find("max-rate", *PAIR, load(1.0), ServingOptions(max_seqs=16, classes=classes))
+        shares = [row["slo_attainment_fraction"] for row in found.result.classes]
+        assert min(shares) >= 0.9
+        assert found.attainment_low < min(shares) < found.attainment_high
+        rates.append(found.value)
+    assert rates[0] > rates[1]
+    fewest = find("min-replicas", *PAIR, load(40.0), ServingOptions(max_seqs=16, classes=tight))
+    assert fewest.value >= 40.0 / rates[1] * 0.7
+
+
+def test_no_load_of_sessions_is_beyond_its_bound():
+    session = SessionOptions(4, gap_s=0.2, agents=2, tool="200")
+    asked = Arrivals(rate_per_s=1.0, requests=3000, session=session, prefix_tokens=3000)
+    found = find("max-rate", *PAIR, asked, ServingOptions(slo=SLO))
+    assert 0.3 * found.bound < found.value < found.bound
+    assert "sessions/s at most" in found.sentence
+    assert found.result.throughput_requests_per_s < found.bound * session.requests
 
 
 def test_requests_all_at_once_have_no_rate_to_find():

@@ -80,6 +80,7 @@ def test_a_growing_context_is_computed_once():
     new[columns.after >= 0] -= np.where(is_same, held, 1600)
     hits = 1 - new.sum() / columns.prompt_tokens.sum()
     assert result.prefix_hit_fraction == pytest.approx(hits, abs=0.02)
+    assert columns.hit_tokens().sum() / columns.prompt_tokens.sum() == pytest.approx(hits)
     assert serve(load, prefix_cache=False).session_s["p50"] > result.session_s["p50"]
 
 
