@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from accelsim.cli.entry import end_interrupted
+from accelsim.cli.entry import end_interrupted, tell
 from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
@@ -123,7 +123,7 @@ def _interruptible(path: Path, remedy: str = "continue with --resume") -> Iterat
 
 
 def _tell(text: str) -> None:
-    typer.echo(text, err=True)
+    tell(text)
 
 
 def _write_page(page: Page, path: Path, *, force: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
+from accelsim.files.formats import OutputFormat
 from accelsim.frozen import frozen
 from accelsim.option import argument, option
 from accelsim.plain import Document
@@ -76,4 +77,5 @@ def capture(
         write_file(out, workload.save, force=output.force)
         output.wrote(out, f"; use it with: accelsim estimate {out} --device NAME")
     document = workload_document(workload)
-    replace(output, out=None).emit(document, lambda: workload_view(document))
+    written = replace(output, out=None, output_format=OutputFormat.TABLE) if out else output
+    written.emit(document, lambda: workload_view(document))

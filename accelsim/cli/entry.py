@@ -156,13 +156,13 @@ def _caution(message: Warning | str, category: type[Warning], *place: Any) -> No
         return
     from accelsim.files.formats import visible
 
-    sys.stderr.write(visible(f"caution: {message}") + "\n")
+    tell(visible(f"caution: {message}"))
 
 
 def _say_interrupted() -> None:
     from accelsim.files.formats import visible
 
-    sys.stderr.write(visible(f"interrupted: {KEPT.get()()}\n"))
+    tell(visible(f"interrupted: {KEPT.get()()}"))
 
 
 def error_text(error: Exception) -> str:
@@ -180,7 +180,24 @@ def error_text(error: Exception) -> str:
 def _fail(error: Exception, code: int) -> NoReturn:
     if os.environ.get(TRACEBACK_VARIABLE, "") not in {"", "0"}:
         raise error
+    tell(f"error: {error_text(error)}", fg="red")
+    sys.exit(code)
+
+
+def tell(text: str, **style: Any) -> None:
+    """Say something on standard error; lines of a terminal break between words.
+
+    Args:
+        text: What.
+        style: As `typer.secho` takes it.
+    """
     import typer
 
-    typer.secho(f"error: {error_text(error)}", fg=typer.colors.RED, err=True)
-    sys.exit(code)
+    if sys.stderr is not None and sys.stderr.isatty():
+        from shutil import get_terminal_size
+        from textwrap import TextWrapper
+
+        width = get_terminal_size().columns
+        lines = TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+        text = "\n".join(map(lines.fill, text.splitlines()))
+    typer.secho(text, err=True, **style)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from accelsim.cli.entry import tell
 from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_handover
@@ -53,4 +54,4 @@ def init(
     from accelsim.files.output import write_text
 
     write_text(out, TEMPLATE, force=force)
-    typer.secho(f"wrote {out}; answer it with: accelsim plan {out}", err=True, dim=True)
+    tell(f"wrote {out}; answer it with: accelsim plan {out}", dim=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
+from accelsim.cli.entry import tell
 from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
@@ -33,7 +32,7 @@ def report(
         found: list[tuple[str, object]] = [(str(path), read_result(path)) for path in results]
         pages = [(name, _page(name, document)) for name, document in found]
         write_page(merged_page(pages, command_text()), out, force=force)
-    typer.secho(f"wrote {out}; open it in a browser", err=True, dim=True)
+    tell(f"wrote {out}; open it in a browser", dim=True)
 
 
 def _page(name: str, document: object) -> Page:

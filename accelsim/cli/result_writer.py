@@ -13,8 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from accelsim.cli.entry import WRITTEN, tell
 from accelsim.cli.options import with_help
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import check_report, command_text
@@ -167,15 +166,13 @@ class ResultWriter:
 
     def wrote(self, path: Path, hint: str = "") -> None:
         """Note a file that was written, and what to do with it."""
-        from accelsim.cli.entry import WRITTEN
-
         WRITTEN.get([]).append(str(path))
         self.note(f"wrote {path}{hint}")
 
     def note(self, text: str) -> None:
         """Tell the user something beside the result, on standard error."""
         if not self.quiet and text:
-            typer.secho(text, err=True, dim=True)
+            tell(text, dim=True)
 
     @property
     def is_picture(self) -> bool:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from accelsim.report.page import Page
 
 results = typer.Typer(name="results", help="Read the points of sweeps.", no_args_is_help=True)
-#: Columns of a table that every sweep's points have, beside what is asked for.
-_NAMED = ("workload", "device", "batch", "precision")
 
 
 @results.command("top")
@@ -118,13 +116,14 @@ def _emit(
     page: Callable[[], Page] | None = None,
 ) -> None:
     """JSON and CSV have every column, a table those asked for and what names the point."""
+    from accelsim.exploration.sweeps.results import NAMED
     from accelsim.files.formats import records
 
     rows = records(frame)
     names = [name.removesuffix(":max") for name in shown]
     asked = [name for name in map(str, frame) if name.startswith("asked_")]
     own = [name for name in asked if name.removeprefix("asked_") not in frame]
-    titles = list(dict.fromkeys([n for n in (*_NAMED, *own) if n in frame] + names))
+    titles = list(dict.fromkeys([n for n in (*NAMED, *own) if n in frame] + names))
     output.emit(
         rows,
         lambda: _view(rows, titles, unit),

@@ -7,18 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from accelsim.cli.entry import KEPT, terminable
 from accelsim.cli.options import with_help
 from accelsim.cli.report_file import PageLimits, check_report, command_text
+from accelsim.cli.result_writer import ResultWriter
 from accelsim.errors import InvalidValueError
+from accelsim.files.formats import OutputFormat
 from accelsim.frozen import frozen
 from accelsim.option import REQUIRED, argument, option
 from accelsim.plain import Document
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from accelsim.cli.progress import Report
+    from accelsim.exploration.sweeps.run import SweepResult
 
 
 @frozen
@@ -40,6 +43,9 @@ def sweep(
         "Folder of the results; an unfinished sweep continues there.", REQUIRED, "DIR"
     ),
     report: Path | None = option("Also write a page of the points (HTML).", metavar="FILE"),
+    output_format: OutputFormat = option(
+        "Format of the summary: table, json, csv or md.", OutputFormat.TABLE, flags="--format"
+    ),
     force: bool = option("Let --report replace a page.", False),
     quiet: bool = option("Print nothing but the result.", False, flags="--quiet -q"),
 ) -> None:
@@ -48,7 +54,6 @@ def sweep(
     """
     from accelsim.cli.progress import progress_bar
     from accelsim.exploration.sweeps.run import sweep as run_sweep
-    from accelsim.result import json_text
 
     check_report(report, force=force)
     if limits and report is None:
@@ -67,7 +72,23 @@ def sweep(
         with progress_bar("writing the page", quiet=quiet):
             page = result_page(read_result(Path(out)), command_text(), limits)
             write_page(page, report, force=force)
-    typer.echo(json_text(result.to_dict()))
+    ResultWriter(output_format, quiet=quiet).emit(result.to_dict(), lambda: _view(result))
+
+
+def _view(result: SweepResult) -> RenderableType:
+    """How many points there are, and which have no figures and why."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from accelsim.exploration.sweeps.results import refusals
+    from accelsim.quantity import say
+    from accelsim.report.listing import Listing
+
+    text = "{point_count} points in {folder}, {new_count} of them new, in {wall_s}"
+    rows = refusals(result.folder)
+    table = Listing.of(">no figures=points_count | ~the first=first | ~why=reason", rows)
+    said = Text(say(text, result.to_dict()))
+    return Group(said, Text(""), table) if rows else said
 
 
 def _with_rate(report: Report) -> Callable[[int, int], None]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from accelsim.cli.entry import tell
 from accelsim.cli.progress import progress_bar
 from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
@@ -201,7 +202,7 @@ def _tell(problems: Sequence[DataProblem], worse: Sequence[str]) -> None:
     lines = [f"bad data: {problem}" for problem in problems[:_SHOWN_PROBLEMS]]
     lines += [f"bad data: and {left} more"] if left > 0 else []
     for line in (*lines, *(f"worse: {figure}" for figure in worse)):
-        typer.secho(line, fg=typer.colors.RED, err=True)
+        tell(line, fg="red")
 
 
 def _canonical(device: str) -> str:

@@ -21,7 +21,7 @@ _ERRORS = (
 )
 #: Columns of tables.
 _SUITES = (
-    "suite | tier | >systems=systems?:count | >rows=rows_asked:count | "
+    "suite | >systems=systems?:count | >rows=rows_asked:count | "
     f">answered=rows_answered:count | {_ERRORS}"
 )
 _GROUPS = f"operator or model=group | tier | >answered=rows_answered:count | {_ERRORS}"
@@ -56,12 +56,12 @@ def accuracy_view(
     skipped = [{"suite": name, "why": why} for name, why in report.get("skipped", {}).items()]
     wholes = [row for row in rows if not row["group"]]
     stacks = [
-        Listing.of(f"{name}={_STACKS}", suite["stacks"], "max | p90 | rows")
+        Listing.of(f"{name}={_STACKS}", suite["stacks"])
         for name, suite in suites.items()
         if suite.get("stacks")
     ]
     tables = (
-        Listing.of(_SUITES, wholes, "roofl. | tier | score | bias | max | rows | cover | p90"),
+        Listing.of(_SUITES, wholes),
         Listing.of(_PAIRS, pairs),
         *stacks,
         Listing.of("refused in=suite | >rows | ~why", refused_rows(suites)),
@@ -79,4 +79,4 @@ def _group_table(rows: Sequence[Values]) -> Listing:
     """Groups of one suite that have rows; the device is named where there are several."""
     answered = [row for row in rows if row["group"] and row["rows_answered"]]
     device = "device | " if len({row["device"] for row in answered}) > 1 else ""
-    return Listing.of(device + _GROUPS, answered, "tier | bias | max | roofl. | cover | p90")
+    return Listing.of(device + _GROUPS, answered)

@@ -35,7 +35,7 @@ def verdict_words(claims: Iterable[JudgedClaim]) -> str:
 def claims_listing(claims: Sequence[JudgedClaim]) -> Listing:
     """A row per claim: its verdict, its readings that hold, and what it is conditional on."""
     rows = [{**claim.to_dict(), "holds": _held(claim)} for claim in claims]
-    return Listing.of("claim=id | verdict | >holds | ~title | ~why=reason", rows, "why", gap=2)
+    return Listing.of("claim=id | verdict | >holds | ~title | ~why=reason", rows, gap=2)
 
 
 def _held(claim: JudgedClaim) -> str:

@@ -47,7 +47,7 @@ def _tier_words(tier: Tier) -> str:
 def clusters_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `cluster_row`, one line each."""
     columns = "name | device | >devices=device_count | >nodes=node_count | ~tiers"
-    return Listing.of(columns, rows, "nodes")
+    return Listing.of(columns, rows)
 
 
 def cluster_document(cluster: Cluster, profiles: Mapping[str, BaseModel]) -> Document:
@@ -115,7 +115,7 @@ def cluster_view(document: Values) -> RenderableType:
     return Group(
         Text(f"{document['title']} ({document['name']})", style="bold cyan"),
         *(Text(say(_HEADING, document)), *note, Text("")),
-        Listing.of(_TIERS, tiers, "over | attained"),
+        Listing.of(_TIERS, tiers),
         Text(""),
         numbers_view(document["numbers"]),
     )

@@ -70,20 +70,15 @@ def devices_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `device_row`, one line each; peaks in tera-operations per second."""
     rates = " | ".join(f">{name}=tera.{name}:decimal" for name in _SHOWN_DTYPES)
     columns = (
-        "name | class | vendor=maker | year | >memory=memory_bytes | >bandwidth="
+        "name | class | vendor | year | >memory=memory_bytes | >bandwidth="
         f"memory_bandwidth_bytes_per_s | {rates} | >limit=limit_w"
     )
     shown = [
-        {**row, "maker": _short(row["vendor"])}
-        | {"tera": dict.fromkeys(_SHOWN_DTYPES, "-") | _tera(row["peak_flop_per_s"])}
+        {**row, "tera": dict.fromkeys(_SHOWN_DTYPES, "-") | _tera(row["peak_flop_per_s"])}
         for row in rows
     ]
     styles = ["bold" if row["local"] else "" for row in rows]
-    return Listing.of(columns, shown, "vendor | year | class", styles=styles)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 10 else name[:9] + "…"
+    return Listing.of(columns, shown, styles=styles)
 
 
 def _tera(rates: Mapping[str, float]) -> Document:

@@ -62,4 +62,4 @@ def engines_table(rows: Sequence[Values]) -> RenderableType:
         ">memory=memory_fraction | prefixes | ahead | >host=step_overhead_s"
     )
     sources = [Text(row["source"]) for row in rows]
-    return Group(Listing.of(titles, shown, "prefixes | ahead"), Text(""), *sources)
+    return Group(Listing.of(titles, shown), Text(""), *sources)

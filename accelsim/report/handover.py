@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _PROBLEMS = "option | ~problem | ~remedy"
 _WAYS = (
-    "format=precision | stack | >weights=weight_bytes | >longest context={longest_context:whole} | "
-    ">layers on the CPU={host_layers:whole} | >tokens/s={tokens_per_s:decimal} | "
+    "format=precision | stack | >weights=weight_bytes | >context={longest_context:whole} | "
+    ">CPU layers={host_layers:whole} | >tokens/s={tokens_per_s:decimal} | "
     ">90 %={tokens_low_per_s:decimal} to {tokens_high_per_s:decimal} | "
     ">first token=time_to_first_token_s"
 )
@@ -78,7 +78,7 @@ def fits_view(result: Fits) -> RenderableType:
         if w["reason"]
     ]
     notes = (Text(note, style="dim") for note in result.warnings)
-    table = [Padding(Listing.of(_WAYS, running, left_out="90 %|first token"), (1, 0))]
+    table = [Padding(Listing.of(_WAYS, running), (1, 0))]
     return Group(Text(head), panel("fits", lines), *table * bool(running), *others, *notes)
 
 

@@ -51,7 +51,7 @@ def learned_view(rows: Sequence[Values]) -> RenderableType:
         {**row, "note": "far from all like it: it says nothing" if row["is_far"] else ""}
         for row in rows
     ]
-    return Listing.of(_RUNS, shown, "stack | format | device | model | note")
+    return Listing.of(_RUNS, shown)
 
 
 def systems_view(rows: Sequence[Values]) -> RenderableType:
@@ -60,7 +60,7 @@ def systems_view(rows: Sequence[Values]) -> RenderableType:
     Args:
         rows: As `accelsim.learning.learn.learned_systems` has them.
     """
-    return Listing.of(_SYSTEMS, rows, "driver | dates | files | format | stack | device")
+    return Listing.of(_SYSTEMS, rows)
 
 
 def scored_view(summary: Sequence[Values], rows: Sequence[Values]) -> RenderableType:
@@ -70,7 +70,7 @@ def scored_view(summary: Sequence[Values], rows: Sequence[Values]) -> Renderable
         summary: As `accelsim.learning.leave_one_out.ScoredRuns.summary` has it.
         rows: Its rows.
     """
-    return Group(Listing.of(_SCORED, summary), "", Listing.of(_LEFT_OUT, rows, "model | device"))
+    return Group(Listing.of(_SCORED, summary), "", Listing.of(_LEFT_OUT, rows))
 
 
 def scored_page(summary: Sequence[Values], rows: Sequence[Values], command: str) -> Page:

@@ -1,17 +1,16 @@
-"""Plain tables that fit the terminal: columns that matter least go first, long text wraps, names
-are never cut.
-
-Where not even the needed columns fit, every row is shown as a record: its name, then title and
-value of each figure.
+"""Plain tables that fit the terminal: long text wraps, and columns that find no room beside the
+others stand in a table below, which repeats the first column. Nothing is cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
@@ -21,11 +20,39 @@ from accelsim.frozen import frozen
 from accelsim.plain import Values
 from accelsim.report.columns import Cell, columns
 
-_UNLIMITED = 1_000
-#: Width below which a table says which columns it leaves out, and least width of a column that may
-#: wrap.
-_NARROW = 80
+#: Least width of a column that may wrap.
 _LEAST_FOLDED = 14
+_WORD = re.compile(r"\s*\S+")
+#: A name too long for a line breaks after a mark that joins its words.
+_PIECE = re.compile(r"\s*[^\s/,:+_-]*[/,:+_-]*")
+
+
+@frozen
+class Wrapped:
+    """A text that wraps after a word; inside one that is longer than the line, after a mark."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield its lines."""
+        lines = [""]
+        for piece in self._pieces(options.max_width):
+            if lines[-1] and cell_len(lines[-1] + piece) > options.max_width:
+                lines.append(piece.lstrip())
+            else:
+                lines[-1] += piece
+        yield Text("\n".join(lines))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """From the longest piece to all on one line."""
+        longest = max(map(cell_len, self._pieces(_LEAST_FOLDED)), default=0)
+        return Measurement(longest, cell_len(self.text)).with_maximum(options.max_width)
+
+    def _pieces(self, width: int) -> list[str]:
+        """What stays together on lines of a width."""
+        words = _WORD.findall(self.text)
+        split = ([w] if cell_len(w.lstrip()) <= width else _PIECE.findall(w) for w in words)
+        return [piece for pieces in split for piece in pieces]
 
 
 @frozen
@@ -37,7 +64,6 @@ class Listing:
         rows: Cells, one per header.
         right: Titles of right-aligned columns.
         fold: Titles of columns that may wrap.
-        dispensable: Titles of columns left out where the terminal is narrow, in this order.
         styles: Style of each row; empty for none.
         first_width: Least width of the first column.
         gap: Blanks between columns.
@@ -47,7 +73,6 @@ class Listing:
     rows: Sequence[Sequence[str | Text]]
     right: frozenset[str] = frozenset()
     fold: frozenset[str] = frozenset()
-    dispensable: tuple[str, ...] = ()
     styles: Sequence[str] = ()
     first_width: int = 0
     gap: int = 1
@@ -57,7 +82,6 @@ class Listing:
         cls,
         words: str,
         rows: Sequence[Values],
-        left_out: str = "",
         styles: Sequence[str] = (),
         gap: int = 1,
         first_width: int = 0,
@@ -67,7 +91,6 @@ class Listing:
         Args:
             words: The columns, as `accelsim.report.columns.columns` takes them.
             rows: Figures by name.
-            left_out: Dispensable titles, between bars.
             styles: As the field.
             gap: As the field.
             first_width: As the field.
@@ -78,65 +101,35 @@ class Listing:
             [[_drawn(column.cell(row)) for column in shown] for row in rows],
             frozenset(one.title for one in shown if one.mark == ">"),
             frozenset(one.title for one in shown if one.mark == "~"),
-            tuple(left_out.split(" | ") if left_out else ()),
             styles,
             first_width,
             gap,
         )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the table with as many columns as fit, or its rows as records where not even the
-        needed ones do.
-        """
-        width = options.max_width
-        for count in range(len(self.dispensable) + 1):
-            headers = [header for header in self.headers if header not in self.dispensable[:count]]
-            if self._width(headers) <= width:
-                break
-        if self._width(headers, _LEAST_FOLDED) > width:
-            yield from self._records(width)
-            return
-        yield self._table(headers)
-        if width < _NARROW and len(headers) < len(self.headers):
-            lost = ", ".join(header for header in self.headers if header not in headers)
-            yield Text(f"left out, too narrow: {lost}", style="dim")
+        """Yield a table of all columns, or one below the other, each with the first column."""
+        blocks = [[0]]
+        for index in range(1, len(self.headers)):
+            if len(blocks[-1]) > 1 and self._width([*blocks[-1], index]) > options.max_width:
+                blocks.append([0])
+            blocks[-1].append(index)
+        for number, block in enumerate(blocks):
+            if number:
+                yield Text("")
+            yield self._table(block)
 
-    def _width(self, headers: Sequence[str], folded: int = _UNLIMITED) -> int:
-        """Characters that some columns need when those that may wrap are at most `folded` wide."""
-        total = self.gap * (len(headers) - 1)
-        for header in headers:
-            place = self.headers.index(header)
-            widest = max([cell_len(header), *(cell_len(_plain(row[place])) for row in self.rows)])
-            least = self.first_width if place == 0 else 0
-            total += max(least, min(widest, folded) if header in self.fold else widest)
-        return total
+    def _width(self, columns: Sequence[int]) -> int:
+        """Least characters that some columns need."""
+        widths = [self.first_width if 0 in columns else 0]
+        for column in columns:
+            texts = [self.headers[column], *(_plain(row[column]) for row in self.rows)]
+            widest = max(map(cell_len, texts))
+            folds = self.headers[column] in self.fold
+            widths.append(min(widest, _LEAST_FOLDED) if folds else widest)
+        return max(widths[:2]) + sum(widths[2:]) + self.gap * (len(columns) - 1)
 
-    def _records(self, width: int) -> Iterator[Text]:
-        """Each row as its first cell, then the others with their titles, as many on a
-        line as fit.
-        """
-        for index, row in enumerate(self.rows):
-            style = self.styles[index] if self.styles else ""
-            name = _plain(row[0])
-            yield Text(
-                f"{self.headers[0]} {name}" if self.headers[0] in self.right else name,
-                style=f"bold {style}",
-            )
-            line = Text("  ")
-            for header, cell in zip(self.headers[1:], row[1:], strict=True):
-                if _plain(cell).strip() in {"", "-"}:
-                    continue
-                pair = Text.assemble(
-                    (f"{header} ", "dim"), cell if isinstance(cell, Text) else Text(cell)
-                )
-                pair.rstrip()
-                if len(line) > 2 and cell_len(line.plain) + 2 + cell_len(pair.plain) > width:
-                    yield line
-                    line = Text("  ")
-                line = Text.assemble(line, ", " if len(line) > 2 else "", pair)
-            yield line
-
-    def _table(self, headers: Sequence[str]) -> Table:
+    def _table(self, columns: Sequence[int]) -> Table:
+        headers = [self.headers[column] for column in columns]
         table = Table(
             box=None,
             pad_edge=False,
@@ -150,14 +143,14 @@ class Listing:
             table.add_column(
                 Text(header),
                 justify="right" if header in self.right else "left",
-                no_wrap=not folds,
-                overflow="fold" if folds else "ellipsis",
+                no_wrap=not folds and header != self.headers[0],
+                overflow="fold",
             )
         table.columns[0].min_width = self.first_width or None
-        kept = [self.headers.index(header) for header in headers]
         for index, row in enumerate(self.rows):
-            texts = [Text(cell) if isinstance(cell := row[place], str) else cell for place in kept]
-            table.add_row(*texts, style=self.styles[index] if self.styles else None)
+            cells = (row[column] for column in columns)
+            drawn = (Wrapped(cell) if isinstance(cell, str) else cell for cell in cells)
+            table.add_row(*drawn, style=self.styles[index] if self.styles else None)
         return table
 
 
@@ -181,7 +174,7 @@ def pairs(rows: Iterable[tuple[str, str]], *, gap: int = 2, **first: Any) -> Tab
     grid.add_column(no_wrap=True, **first)
     grid.add_column(overflow="fold")
     for name, text in rows:
-        grid.add_row(Text(name), Text(text))
+        grid.add_row(Text(name), Wrapped(text))
     return grid
 
 

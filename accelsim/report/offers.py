@@ -115,12 +115,12 @@ def _offer_row(offer: Offer, kind: PriceKind) -> Document:
 def offers_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `offer_rows`; prices in USD per hour."""
     shown = [{**row, "count": _count(row), "device": _board(row)} for row in rows]
-    one_device = len({row["device"] for row in rows}) == 1
+    device = "" if len({row["device"] for row in rows}) == 1 else " | device"
     columns = (
-        "~offer | device | >count | >on demand=on_demand_usd_per_hour | >spot=spot_usd_per_hour | "
+        f"~offer{device} | >count | >on demand=on_demand_usd_per_hour | >spot=spot_usd_per_hour | "
         ">per unit=usd_per_unit_hour:usd | as of=as_of?"
     )
-    return Listing.of(columns, shown, "device" if one_device else "count | as of")
+    return Listing.of(columns, shown)
 
 
 def _board(row: Values) -> str | None:

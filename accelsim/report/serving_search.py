@@ -23,7 +23,7 @@ from accelsim.serving.result import deployment_words
 if TYPE_CHECKING:
     from accelsim.serving.search_result import ServingSearch
 
-_LAYOUT = "deployment={deployed} {precision} | >seqs of tokens={max_seqs} of {max_batch_tokens}"
+_LAYOUT = "~deployment={deployed} {precision} | >seqs of tokens={max_seqs} of {max_batch_tokens}"
 _FRONT = (
     f"{_LAYOUT} | >TPOT=tpot_s? | >TTFT=ttft_s? | >tokens/s=tokens_per_s | >$/million="
     "cost_usd_per_million_tokens | >per token=energy_j_per_token?"

@@ -71,7 +71,7 @@ def stacks_table(rows: Sequence[Values]) -> RenderableType:
         for row in rows
     ]
     columns = "stack=name | ~versions | ~runs on=places | ~fuses | >GPU 90 %=gpu | >CPU 90 %=cpu"
-    return Listing.of(columns, shown, "CPU 90 % | fuses")
+    return Listing.of(columns, shown)
 
 
 def _places(row: Values) -> str:

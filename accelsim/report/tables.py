@@ -203,7 +203,7 @@ def batches_view(curve: BatchCurve) -> RenderableType:
     title = f"{first.workload} on {first.device} · {first.mode} · {first.precision}"
     return Group(
         Text(title, style="bold cyan"),
-        Listing.of(columns, rows, "memory | limit"),
+        Listing.of(columns, rows),
         *(Text(words, style="dim") for words in notes),
     )
 
@@ -360,7 +360,7 @@ def _running(
         {**e.figures(), "limit": _short_limit(e), "compiled_s": compiled.get(e.device, "")}
         for e in estimates
     ]
-    return Listing.of(columns, rows, "memory | type | limit", first_width=width)
+    return Listing.of(columns, rows, first_width=width)
 
 
 def _marked(listing: Listing, winners: Leaders) -> list[list[Text]]:

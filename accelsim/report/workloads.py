@@ -54,9 +54,7 @@ def workload_row(workload: Workload) -> Document:
 
 def workloads_table(rows: Sequence[Values]) -> RenderableType:
     """Rows of `workload_row`, one line each."""
-    return Listing.of(
-        "name | ~title | task | >parameters=published_parameters:number", rows, "task", gap=2
-    )
+    return Listing.of("name | ~title | task | >parameters=published_parameters:number", rows, gap=2)
 
 
 def layer_groups(graph: OperatorGraph) -> list[Document]:

@@ -102,7 +102,6 @@ def test_totals_are_percent_and_unknown_figures_are_empty(found):
     header, first, *_ = drawn(accuracy_view(found))
     assert header.split() == [
         "suite",
-        "tier",
         "systems",
         "rows",
         "answered",
@@ -117,7 +116,6 @@ def test_totals_are_percent_and_unknown_figures_are_empty(found):
     ]
     assert first.split() == [
         "gpu-operators",
-        "spec",
         "2",
         "10",
         "4",

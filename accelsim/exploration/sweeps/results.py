@@ -14,6 +14,7 @@ import numpy as np
 from accelsim.errors import AccelsimError, InvalidValueError, OutputError, UnknownNameError
 from accelsim.estimation.pareto import pareto_mask
 from accelsim.exploration.sweeps.store import arrow, part_paths
+from accelsim.plain import Document
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 #: How points of one cell are put together.
 HOW = ("min", "max", "mean", "median", "count")
 _LARGE = ":max"
+#: Columns that name a point, beside what its sweep varies.
+NAMED = ("workload", "device", "batch", "precision")
+#: Most reasons of points without figures that are told.
+_MOST_REASONS = 8
 
 
 def stored(folder: str | Path) -> tuple[list[str], int]:
@@ -247,6 +252,33 @@ def pivot(
     if len({rows, columns, values}) < 3:
         raise InvalidValueError("values", values, f"three columns, not {rows}, {columns}, {values}")
     return frame.pivot_table(index=rows, columns=columns, values=values, aggfunc=cast("Any", how))
+
+
+def refusals(folder: str | Path) -> list[Document]:
+    """Why points of a sweep have no figures, the most frequent reason first.
+
+    Args:
+        folder: Of the sweep.
+
+    Returns:
+        For each kind of reason, which is its text up to a colon, the number of its points
+        (``points_count``), and the fields and the ``reason`` of the ``first`` of them.
+
+    Raises:
+        OutputError: If there is no sweep, or a part is damaged.
+    """
+    reasons = points(folder, columns=["reason"])["reason"].loc[lambda texts: texts != ""]
+    kinds = reasons.groupby(reasons.str.split(":").str[0], sort=False)
+    counts = kinds.size().sort_values(ascending=False, kind="stable")[:_MOST_REASONS]
+    rows = points_at(folder, [kinds.groups[kind][0] for kind in counts.index]).to_dict("records")
+    return [
+        {
+            "points_count": int(count),
+            "first": ", ".join(str(row[name]) for name in NAMED if row.get(name)),
+            "reason": row["reason"],
+        }
+        for row, count in zip(rows, counts, strict=True)
+    ]
 
 
 def diff(before: pd.DataFrame, after: pd.DataFrame, tolerance: float = 1e-9) -> pd.DataFrame:
