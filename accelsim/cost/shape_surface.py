@@ -10,8 +10,9 @@ its kernel.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -159,11 +160,29 @@ class Surface:
 
     @property
     def thousandths(self) -> IntArray:
-        """All values in one column as files have them: whole thousandths, shape (points,)."""
+        """All values in one column, in whole thousandths, shape (points,)."""
         return np.rint(self.flat / _STEP).astype(np.int64)
 
+    @property
+    def differences(self) -> IntArray:
+        """All values in one column as files have them: `thousandths`, each less its neighbour along
+        every axis of its grid, shape (points,). They are small where the surface is smooth.
+        """
+        whole = self.with_flat(self.thousandths.astype(np.float64))
+        return whole.along_axes(partial(np.diff, prepend=0.0)).flat.astype(np.int64)
+
+    def along_axes(self, change: Callable[..., FloatArray]) -> Surface:
+        """The same grids with a function applied along each of their axes."""
+        grids = []
+        for axes, values in self.grids:
+            made = values
+            for axis in range(values.ndim):
+                made = change(made, axis=axis)
+            grids.append((axes, made))
+        return replace(self, grids=tuple(grids))
+
     def header(self) -> Document:
-        """Everything but the values; `surface_from_thousandths` puts the two together."""
+        """Everything but the values; `surface_from_differences` puts the two together."""
         knots = [[float(f"{2.0**knot:.6g}") for knot in axis.tolist()] for axis in self.knots]
         axes = [list(own) for own, _ in self.grids]
         terms = {} if axes == [[*range(len(knots))]] else {"axes": axes}
@@ -212,12 +231,12 @@ def _terms(axes: Any, count: int) -> list[tuple[int, ...]] | None:
     return terms
 
 
-def surface_from_thousandths(header: Values, thousandths: IntArray) -> Surface:
+def surface_from_differences(header: Values, differences: IntArray) -> Surface:
     """Put a surface together.
 
     Args:
         header: As `Surface.header` gives it.
-        thousandths: Its values in one column, and possibly more after them.
+        differences: `Surface.differences`, and possibly more after them.
 
     Raises:
         KeyError: If a field is missing.
@@ -231,10 +250,10 @@ def surface_from_thousandths(header: Values, thousandths: IntArray) -> Surface:
         raise ValueError("log_sigma and rows must be >= 0")
     empty = Surface.empty(knots, terms)
     count = empty.flat.size
-    if len(thousandths) < count:
+    if len(differences) < count:
         raise ValueError(f"values must be {count} whole numbers")
-    surface = empty.with_flat(thousandths[:count].astype(np.float64) * _STEP)
-    return replace(surface, log_sigma=log_sigma, rows=rows)
+    whole = empty.with_flat(differences[:count].astype(np.float64)).along_axes(np.cumsum)
+    return replace(whole.with_flat(whole.flat * _STEP), log_sigma=log_sigma, rows=rows)
 
 
 def _knots(sizes: Any) -> tuple[FloatArray, ...]:

@@ -1,9 +1,10 @@
 """Measured surfaces in a packed binary file beside the overlay they belong to.
 
 ``<device>.surfaces.npz`` holds two arrays: `index`, JSON with everything but the values (rows,
-spread, knots in sizes, place of the values) by the name of the surface, and `values`, those of all
-surfaces in one column, as whole thousandths of ln(measured / modelled). Nothing is read before a
-surface is asked for; a surface is put together when it is first used.
+spread, knots in sizes, place of the values) by the name of the surface, and `planes`, the bytes of
+all surfaces' differences (`Surface.differences`) in one column, low bytes first, shape (bytes,
+values): a third smaller than the values. Signs are in the lowest bit, so that high bytes are mostly
+0. Nothing is read before a surface is asked for; a surface is put together when it is first used.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 import numpy as np
 
-from accelsim.cost.shape_surface import LazySurfaces, Surface, surface_from_thousandths
+from accelsim.cost.shape_surface import LazySurfaces, Surface, surface_from_differences
 from accelsim.errors import ProfileError
 from accelsim.plain import Document
 from accelsim.workloads.graph import IntArray
 
 SUFFIX = ".surfaces.npz"
-_INDEX, _VALUES, _FIRST = "index", "values", "first"
-_DAMAGE = (BadZipFile, EOFError, KeyError, OSError, TypeError, ValueError)
+_INDEX, _PLANES, _FIRST = "index", "planes", "first"
+_DAMAGE = (BadZipFile, EOFError, IndexError, KeyError, OSError, TypeError, ValueError)
 
 
 def surface_file_name(device: str) -> str:
@@ -52,7 +53,7 @@ class SurfaceFile(LazySurfaces):
         header = self._index[name]
         try:
             first = int(header[_FIRST])
-            return surface_from_thousandths(header, self._values[first:])
+            return surface_from_differences(header, self._differences[first:])
         except _DAMAGE as error:
             raise self._damaged(f"{name}: {error}") from None
 
@@ -65,8 +66,11 @@ class SurfaceFile(LazySurfaces):
         return index
 
     @cached_property
-    def _values(self) -> IntArray:
-        values: IntArray = self._array(_VALUES).astype(np.int64)
+    def _differences(self) -> IntArray:
+        planes = np.ascontiguousarray(self._array(_PLANES).T)
+        size = planes.shape[-1]
+        codes = planes.view(f"<u{size}")[:, 0]
+        values: IntArray = ((codes >> 1) ^ -(codes & 1)).view(f"<i{size}")
         return values
 
     def _array(self, name: str) -> Any:
@@ -91,16 +95,21 @@ def write_surfaces(surfaces: Mapping[str, Surface], path: Path) -> None:
     columns: list[IntArray] = []
     first = 0
     for name, surface in sorted(surfaces.items()):
-        column = surface.thousandths
+        column = surface.differences
         index[name] = {**surface.header(), _FIRST: first}
         columns.append(column)
         first += len(column)
     values = np.concatenate(columns)
+    codes = (values << 1) ^ (values >> 63)
+    size = np.min_scalar_type(codes.max(initial=0)).itemsize
     text = json.dumps(index, separators=(",", ":"))
     members: Document = {
         _INDEX: np.frombuffer(text.encode(), dtype=np.uint8),
-        _VALUES: values.astype(np.min_scalar_type(-1 - int(np.abs(values).max(initial=0)))),
+        _PLANES: codes.astype("<i8").view(np.uint8).reshape(-1, 8).T[:size],
     }
     unfinished = path.with_name(path.name + ".tmp.npz")
-    np.savez_compressed(unfinished, **members)
+    with ZipFile(unfinished, "w", ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, array in members.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                np.lib.format.write_array(file, np.asarray(array))
     unfinished.replace(path)

@@ -16,7 +16,7 @@ from accelsim.cost.gpu.measured_boards import Board, measured_boards
 from accelsim.cost.gpu.relatives import measured_relatives, with_relative_surfaces
 from accelsim.cost.gpu.repeated import cached_share
 from accelsim.cost.gpu.surface import AXES, coordinates, surface_rows
-from accelsim.cost.shape_surface import Surface, surface_from_thousandths
+from accelsim.cost.shape_surface import Surface, surface_from_differences
 from accelsim.cost.stack import KernelMaker
 from accelsim.cost.surface_file import SurfaceFile, surface_file_name, write_surfaces
 from accelsim.cost.table import Execution, ParameterTier, Rows
@@ -87,7 +87,7 @@ def test_a_sum_of_grids_adds_its_terms() -> None:
 
 @pytest.mark.parametrize("surface", [SUM, SURFACE])
 def test_a_surface_of_either_kind_is_put_together_again(surface) -> None:
-    read = surface_from_thousandths(surface.header(), np.append(surface.thousandths, 7))
+    read = surface_from_differences(surface.header(), np.append(surface.differences, 7))
     assert type(read) is type(surface)
     assert read.flat == pytest.approx(surface.flat, abs=5e-4)
     assert (read.log_sigma, read.rows) == (surface.log_sigma, surface.rows)
@@ -96,12 +96,12 @@ def test_a_surface_of_either_kind_is_put_together_again(surface) -> None:
 @pytest.mark.parametrize("axes", [[], [[3]], [[]]])
 def test_a_damaged_sum_is_refused(axes) -> None:
     with pytest.raises(ValueError, match="axes"):
-        surface_from_thousandths(SUM.header() | {"axes": axes}, SUM.thousandths)
+        surface_from_differences(SUM.header() | {"axes": axes}, SUM.differences)
 
 
 def test_too_few_values_are_refused() -> None:
     with pytest.raises(ValueError, match="values must be 6"):
-        surface_from_thousandths(SURFACE.header(), SURFACE.thousandths[:5])
+        surface_from_differences(SURFACE.header(), SURFACE.differences[:5])
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_too_few_values_are_refused() -> None:
 )
 def test_a_damaged_surface_is_refused(change) -> None:
     with pytest.raises((ValueError, TypeError)):
-        surface_from_thousandths(SURFACE.header() | change, SURFACE.thousandths)
+        surface_from_differences(SURFACE.header() | change, SURFACE.differences)
 
 
 def test_surfaces_are_written_and_read_back_name_by_name(tmp_path) -> None:
