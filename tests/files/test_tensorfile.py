@@ -70,7 +70,7 @@ def test_weights_are_estimated_with_the_configuration_beside_them(tmp_path):
         accelsim.workload(str(path))
     sizes = {"vocab_size": 1000, "hidden_size": 128, "intermediate_size": 320}
     sizes |= {"num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2}
-    config = {"model_type": "llama", "_name_or_path": "Small", **sizes}
+    config = {"model_type": "llama", "_name_or_path": "Small", "torch_dtype": "auto", **sizes}
     (tmp_path / "config.json").write_text(json.dumps(config))
     answer = accelsim.estimate(str(path), "t4")
     assert answer.workload == "small"

@@ -16,6 +16,8 @@ from accelsim.workloads.model import Workload
 _INDEX = "model.safetensors.index.json"
 #: Most that files hold more or less without a word: padding of vocabularies.
 _TOLERANCE = 0.01
+#: Formats of weights that are not quantised, as configurations call them.
+_WIDE = ("float32", "float16", "bfloat16")
 
 
 def stored_bytes(folder: Path) -> float | None:
@@ -45,8 +47,8 @@ def with_stored(workload: Workload, config: Values, stored: float | None) -> Wor
     """
     if not stored:
         return workload
-    named = config.get("dtype") or config.get("torch_dtype")
-    kept = workload.quantised or precision(str(named or "bf16"))
+    named = str(config.get("dtype") or config.get("torch_dtype"))
+    kept = workload.quantised or precision(named if named in _WIDE else "bf16")
     known = workload.lower(replace(workload.default, batch=1), kept).parameter_bytes
     if abs(stored / known - 1.0) <= _TOLERANCE:
         return workload
