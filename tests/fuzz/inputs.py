@@ -335,6 +335,7 @@ _CALL = {
     "execution": "graph",
     "stack": None,
     "host": None,
+    "offload": None,
     "image_size": None,
     "accumulation": None,
     "optimizer": None,
