@@ -82,7 +82,7 @@ def memory_short(
     """
     kept, memory = device.memory_bytes - room_bytes, device.memory_bytes
     if kept > 0:
-        remedy = f"{size(kept)} of that the driver, the allocator and the engine keep. {remedy}"
+        remedy = f"The driver, the allocator and the engine take {size(kept)} of that. {remedy}"
     return DoesNotFitError(device.name, "memory_bytes", needed_bytes + kept, memory, remedy)
 
 

@@ -267,7 +267,11 @@ def _of_runs(basis: str, measured_rows: int, runs: Runs, scope: str, what: str) 
     count = sum(run["rows"] for run in runs)
     suites = ", ".join(dict.fromkeys(run["suite"] for run in runs))
     verb = "was" if count == 1 else "were"
-    words = f"{what} {verb} within {_range(medians)} (median), {_range(p90s)} (p90) [{suites}]"
+    if len(runs) == 1:
+        errors = f"within {_range(medians)} (median), {_range(p90s)} (p90)"
+    else:
+        errors = f"off by {_range([min(medians), max(p90s)])} (least median to largest p90)"
+    words = f"{what} {verb} {errors} [{suites}]"
     devices = len({run["profile"] for run in runs})
     ranges = (min(medians), max(medians)), (min(p90s), max(p90s))
     sentence = f"{basis}; {words}"

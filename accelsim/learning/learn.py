@@ -19,6 +19,7 @@ from accelsim.estimation.simulate import phase_of, simulate, system_of
 from accelsim.frozen import frozen
 from accelsim.learning.readings import Entry, Reading, Told
 from accelsim.plain import Document, Values
+from accelsim.quantity import duration
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import replica_plan
@@ -296,7 +297,7 @@ def _step_ratios(
         times = simulated(ratios)
     for phase, measured in measured_s.items():
         if not 1 / _REPEATED < times[phase] / measured < _REPEATED:
-            allowed = f"a time that the load can have: it has {times[phase]:.3g} s at best"
+            allowed = f"a time that the load can have: it has {duration(times[phase])} at best"
             remedy = "Is the load that of the file, and below saturation?"
-            raise InvalidValueError(f"{phase} time", f"{measured:.3g} s", allowed, remedy)
+            raise InvalidValueError(f"{phase} time", duration(measured), allowed, remedy)
     return predicted, ratios

@@ -25,6 +25,7 @@ from accelsim.economics.device_price import device_price
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price
 from accelsim.frozen import frozen
+from accelsim.quantity import duration
 from accelsim.serving.layouts import MOST_REPLICAS, Layouts, LayoutSearch, least_met, share_met
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns
@@ -80,35 +81,34 @@ class Found:
         """The answer in words."""
         result, low, high = self.result, self.attainment_low, self.attainment_high
         asked = result.inputs["options"]["slo"]["attainment_fraction"]
-        ends = f"{100 * low:.1f} to {100 * high:.1f} % do"
-        share = f"{ends} (95 % interval, {result.requests:,} requests)"
+        ends = f"{100 * low:.1f} to {100 * high:.1f} %"
+        sample = f"95 % interval, {result.requests:,} requests"
         if self.question == "limits":
             plan, options = result.plan, result.inputs["options"]
             return (
-                f"up to {plan['max_seqs']:,} sequences, {plan['max_batch_tokens']:,} tokens a step "
+                f"Up to {plan['max_seqs']:,} sequences, {plan['max_batch_tokens']:,} tokens a step "
                 f"and {options['memory_fraction']:.2f} of the memory: {100 * self.value:.1f} "
-                f"% of the requests meet the targets; {share}; none above {100 * self.bound:.1f} %"
+                f"% of the requests meet the targets ({ends} in the {sample}). Nothing above "
+                f"{100 * self.bound:.1f} % can be had."
             )
-        unit, limit = _UNITS[self.question]
+        unit, best, limit = _WORDS[self.question]
         if result.sessions is not None:
             unit = unit.replace("requests", "sessions")
         each = " of each class" if result.classes else ""
+        what = "" if self.question == "max-rate" else f": {result.deployed}"
         return (
-            f"{self.value:.4g} {unit}{_deployment(self)} for {100 * asked:g} % of the requests"
-            f"{each} to meet the targets; {share}; none {limit} {self.bound:.4g}"
+            f"{self.value:.4g} {unit} {best} for the targets{what}. {ends} of the requests{each} "
+            f"meet them ({sample}), {100 * asked:g} % have to. Nothing {limit} {self.bound:.4g} "
+            f"{unit} can."
         )
 
 
-#: Words after a value and before its bound.
-_UNITS = {
-    "max-rate": ("requests/s at most", "above"),
-    "min-replicas": ("replicas at least", "below"),
-    "cheapest": ("USD per hour at least", "below"),
+#: Unit of a value, words after it, and before its bound.
+_WORDS = {
+    "max-rate": ("requests/s", "is the most", "above"),
+    "min-replicas": ("replicas", "are the fewest", "below"),
+    "cheapest": ("USD per hour", "is the least", "below"),
 }
-
-
-def _deployment(found: Found) -> str:
-    return "" if found.question == "max-rate" else f", {found.result.deployed},"
 
 
 def find(
@@ -216,9 +216,10 @@ def _cheapest(layouts: Layouts, options: ServingOptions, paid: PriceChoice | Non
         raise InvalidValueError("device", layouts.device, "a device with an offer", remedy)
     able = [search for search in searches if search.is_able]
     if not able:
-        least = min(search.alone_s[1] for search in searches)
-        allowed = f"targets that a request alone meets: a further token takes {least:.3g} s"
-        raise InvalidValueError("slo", options.slo, allowed, "Choose a faster device.")
+        first, further = map(min, zip(*(search.alone_s for search in searches), strict=True))
+        alone = f"TTFT {duration(first)}, TPOT {duration(further)}"
+        allowed = f"targets that a request alone meets ({alone})"
+        raise InvalidValueError("slo", str(options.slo), allowed, "Choose a faster device.")
     able.sort(key=lambda search: search.bound_usd_per_hour)
     bound, best, count = able[0].bound_usd_per_hour, None, 0
     for search in able:
@@ -325,7 +326,7 @@ def _refuse(search: LayoutSearch, result: ServingResult) -> NoReturn:
     share = 100 * share_met(result)
     first, further = result.ttft_s["p50"], result.tpot_s["p50"]
     times = ", ".join(
-        f"{name} {value:.3g} s" for name, value in (("TTFT", first), ("TPOT", further)) if value
+        f"{name} {duration(value)}" for name, value in (("TTFT", first), ("TPOT", further)) if value
     )
     allowed = f"targets that can be met: with little load {share:.1f} % do; medians {times}"
     asked = "; ".join(str(slo) for slo in search.plan.options.targets if not slo.is_empty)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from accelsim.frozen import frozen
+from accelsim.quantity import percent
 from accelsim.serving.loads.requests import RequestLog
 from accelsim.serving.options import SloTargets
 from accelsim.serving.result import PERCENTILES
@@ -289,13 +290,13 @@ def trust(
     saturated = offered_fraction > _NEAR_CAPACITY and (is_growing or is_behind)
     if saturated:
         notes.append(
-            f"saturated: {len(times) / span_s:.3g} {unit} per s come, {ended / span_s:.3g} per s "
-            "are served; waiting grows as long as the load lasts and has no steady state"
+            f"saturated: {len(times) / span_s:.3g} {unit} arrive per s, and {ended / span_s:.3g} "
+            "per s end meanwhile. Waiting times grow as long as the load lasts"
         )
     elif offered_fraction > _NEAR_CAPACITY:
         notes.append(
-            f"utilisation {offered_fraction:.3f}: above 0.95 waiting times hang on the last per "
-            "cent of load and of step times"
+            f"utilisation {percent(offered_fraction)}: above 95 %, one per cent more load or "
+            "longer steps changes waiting times a lot"
         )
     elif span_s < _SPANS * float(times.e2e_s.mean()):
         notes.append(

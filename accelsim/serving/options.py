@@ -17,6 +17,7 @@ from accelsim.option import (
     ranged,
     seconds,
 )
+from accelsim.quantity import duration
 from accelsim.serving.replicas.autoscaling import ScalingPolicy, scaling_policy
 from accelsim.serving.replicas.outages import OutagePolicy
 
@@ -85,7 +86,9 @@ class SloTargets:
 
     def __str__(self) -> str:
         times = {"TTFT": self.ttft_s, "TPOT": self.tpot_s, "e2e": self.e2e_s}
-        parts = [f"{name} {time_s:.3g} s" for name, time_s in times.items() if time_s is not None]
+        parts = [
+            f"{name} {duration(time_s)}" for name, time_s in times.items() if time_s is not None
+        ]
         return f"{', '.join(parts)} for {self.attainment_fraction:.0%} of the requests"
 
     @property

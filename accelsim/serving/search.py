@@ -305,7 +305,9 @@ class _Grid:
         """
         if not any(len(layout["device"]) for layout in self.layouts):
             reasons = "; ".join(reason for reason, _ in self.rejected.most_common(3))
-            raise InvalidValueError("devices", self.space.devices, f"what can run it: {reasons}")
+            raise InvalidValueError(
+                "devices", ",".join(self.space.devices), f"what can run it: {reasons}"
+            )
         return {
             name: np.concatenate([layout[name] for layout in self.layouts])
             for name in self.layouts[0]

@@ -19,6 +19,7 @@ from accelsim.cost.memory import memory_short
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.estimation.pareto import pareto_mask
 from accelsim.frozen import frozen
+from accelsim.quantity import duration
 from accelsim.training.candidates import CandidatePlans
 from accelsim.training.grid import Report, Scored, fits, score_groups
 from accelsim.training.iteration import Iteration
@@ -257,7 +258,7 @@ def _why(run: Iteration, best: Iteration, *, is_tied: bool) -> str:
     if more[name] <= _AS_FAST * best.iteration_s:
         return "best" if run is best else "as fast"
     tied = "tied, " if is_tied else ""
-    return f"{tied}{name.replace('_', ' ')} +{more[name]:.3g} s"
+    return f"{tied}{name.replace('_', ' ')} +{duration(more[name])}"
 
 
 def _nothing_divides(setup: TrainingSetup, rejected: Mapping[str, int]) -> InvalidValueError:

@@ -84,8 +84,8 @@ def test_then_others_of_its_class_and_it_says_that_there_are_none_of_its_own():
     found = evidence("l4", "gpu", "spec", ("l40s",), HALF)
     assert found.sentence == (
         "class-wide parameters with the kernel surfaces of l40s; no run like it (16-bit inference "
-        "of transformers) was measured on it; 15 whole-model runs on 3 other GPUs were within "
-        "5 to 9 % (median), 15 to 31 % (p90) [published, mlperf-inference]"
+        "of transformers) was measured on it; 15 whole-model runs on 3 other GPUs were off by "
+        "5 to 31 % (least median to largest p90) [published, mlperf-inference]"
     )
     assert found.to_dict()["median_ape_fraction"] == [0.05, 0.09]
 

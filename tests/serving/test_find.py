@@ -29,7 +29,7 @@ def test_the_most_load_is_the_edge_of_what_meets_the_targets():
     assert found.attainment_low < found.result.slo_attainment_fraction < found.attainment_high
     more = find("max-rate", *PAIR, load(1.0), ServingOptions(slo=SLO, replicas=2))
     assert more.value > 1.7 * found.value
-    assert "requests/s at most" in found.sentence
+    assert "requests/s is the most for the targets" in found.sentence
 
 
 def test_the_fewest_replicas_are_those_of_trying_all():
@@ -79,7 +79,7 @@ def test_no_load_of_sessions_is_beyond_its_bound():
     asked = Arrivals(rate_per_s=1.0, requests=3000, session=session, prefix_tokens=3000)
     found = find("max-rate", *PAIR, asked, ServingOptions(slo=SLO))
     assert 0.3 * found.bound < found.value < found.bound
-    assert "sessions/s at most" in found.sentence
+    assert "sessions/s is the most for the targets" in found.sentence
     assert found.result.throughput_requests_per_s < found.bound * session.requests
 
 
