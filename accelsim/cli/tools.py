@@ -34,11 +34,11 @@ TOOLS: Mapping[str, str] = {
     "devices": "devices.list_devices",
     "workloads": "workloads.list_workloads",
 }
-#: Flags that write, and what stands for them.
+#: Flags that write or ask a network, and what stands for them.
 _OUTPUT: Document = {
     "format": OutputFormat.JSON,
     **dict.fromkeys(("out", "report", "trace", "requests_out")),
-    **dict.fromkeys(("force", "quiet"), False),
+    **dict.fromkeys(("force", "quiet", "hub"), False),
 }
 #: Variables that name the user's own folders.
 _SETTINGS = ("ACCELSIM_DEVICE_PATH", "ACCELSIM_WORKLOAD_PATH", "ACCELSIM_PRICE_PATH")
@@ -122,7 +122,7 @@ def _command(name: str) -> Any:
 
 
 def _flags(name: str) -> dict[str, Parameter]:
-    """Parameters of a tool's command, but those that write."""
+    """Parameters of a tool's command, but those that write or ask a network."""
     flags = signature(_command(name)).parameters.values()
     return {flag.name: flag for flag in flags if flag.name not in _OUTPUT}
 

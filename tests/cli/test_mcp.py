@@ -63,9 +63,10 @@ def test_tools_are_listed_with_schemas_of_their_options():
 
 
 @pytest.mark.parametrize("name", TOOLS)
-def test_no_argument_writes(name):
+def test_no_argument_writes_or_asks_a_network(name):
     for argument, said in input_schema(name)["properties"].items():
         assert not said["description"].startswith(("Write", "Also write")), argument
+        assert "Hub" not in said["description"], argument
 
 
 def test_an_answer_is_that_of_the_command(run):
