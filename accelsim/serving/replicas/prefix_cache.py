@@ -91,6 +91,10 @@ class PrefixCache:
             if not holders:
                 del self._holders[group]
             self.idle_count += before - max(holders, default=0)
+        self._free_last(group)
+
+    def _free_last(self, group: int) -> None:
+        """Let what nobody holds of a chain be given up after that of all others."""
         self._released[group] = None
         self._released.move_to_end(group)
 
@@ -133,8 +137,8 @@ class PrefixCache:
 class PrefixTree(PrefixCache):
     """Chains that begin as another one does: all requests' system prompt, a context that splits.
 
-    A chain that forks holds the blocks after its fork; those before are its parent's. A request
-    releases its own chain before those it forks from, so that leaves are given up first (SGLang's
+    A chain that forks has the blocks after its fork; those before are its parent's. It is released
+    before what it forks from, so that leaves are given up first (SGLang's
     radix cache; Zheng et al., NeurIPS 2024, section 3).
 
     Args:
@@ -149,19 +153,6 @@ class PrefixTree(PrefixCache):
         self._forks, self._size = forks, block_tokens
         super().__init__(host_blocks)
 
-    def _parts(self, group: int, blocks: int) -> list[tuple[int, int]]:
-        """Chains of the first blocks of a chain, the last first, and how many each holds."""
-        found, forks, size = [], self._forks, self._size
-        while (fork := forks.get(group)) is not None:
-            before = fork[1] // size
-            own = blocks - before
-            if own > 0:
-                blocks = before
-            found.append((group, max(0, own)))
-            group = fork[0]
-        found.append((group, blocks))
-        return found
-
     def _joined(self, group: int, own: Callable[[int], int]) -> int:
         """Blocks without a gap from the first on, where each chain has some of its own."""
         forks, size = self._forks, self._size
@@ -172,7 +163,7 @@ class PrefixTree(PrefixCache):
             have = before + own(group)
             if end < 0 or have < end:
                 blocks = have
-            if fork is None:
+            if fork is None or (have > before and not self.host_blocks):  # all before is there
                 return blocks
             end, group = before, fork[0]
 
@@ -189,26 +180,44 @@ class PrefixTree(PrefixCache):
         return self._joined(group, self._own)
 
     def hold(self, group: int, blocks: int) -> None:
-        """Let one more request hold the first blocks of a chain, which are cached."""
-        hold = super().hold
-        for chain, own in self._parts(group, blocks):
-            hold(chain, own)
+        """Let one more request hold the first blocks of a chain, which are cached. A chain that is
+        held to its fork or beyond holds what it forks from, once.
+        """
+        while (fork := self._forks.get(group)) is not None:
+            before = fork[1] // self._size
+            if blocks >= before:
+                was_held = group in self._holders
+                super().hold(group, blocks - before)
+                if was_held:
+                    return
+                blocks = before
+            group = fork[0]
+        super().hold(group, blocks)
 
     def release(self, group: int, blocks: int) -> None:
         """Let a request go that held the first blocks of a chain."""
-        release = super().release
-        for chain, own in self._parts(group, blocks):
-            release(chain, own)
-
-    def move(self, group: int, before: int, blocks: int) -> None:
-        """Let a request hold as many blocks of a chain instead of those it held before."""
-        parts = zip(self._parts(group, before), self._parts(group, blocks), strict=True)
-        for (chain, less), (_, own) in parts:
-            if own != less:
-                super().hold(chain, own)
-                super().release(chain, less)
+        while (fork := self._forks.get(group)) is not None:
+            before = fork[1] // self._size
+            if blocks >= before:
+                super().release(group, blocks - before)
+                if group in self._holders:
+                    return
+                blocks = before
+            elif group in self.length:
+                self._free_last(group)
+            group = fork[0]
+        super().release(group, blocks)
 
     def extend(self, group: int, blocks: int) -> int:
         """Cache a chain up to some blocks; see `PrefixCache`."""
-        add = super().extend
-        return sum([add(chain, own) for chain, own in self._parts(group, blocks)])
+        added = 0
+        while (fork := self._forks.get(group)) is not None:
+            before = fork[1] // self._size
+            if blocks > before:
+                has_some = group in self.length
+                added += super().extend(group, blocks - before)
+                if has_some:
+                    return added
+                blocks = before
+            group = fork[0]
+        return added + super().extend(group, blocks)
