@@ -42,19 +42,23 @@ class StackPath(FrozenModel, strict=False):
         library_call_us: Host time of compiled calls for each kernel of a library, and the generated
             ones around it.
         fuses: What elementwise operators are joined with: nothing, each other and reductions
-            ("pointwise"), or also the matrix products and convolutions before them ("epilogues").
+            ("pointwise"), or also the matrix products and convolutions before them ("epilogues"),
+            where sums of two tensors join convolutions alone ("activations").
         merges: Whether products that read the same input (query, key and value; gate and up) are
             one product.
         fused_quantisation: Share of the products of a format whose input the kernel before them
             (norm, activation, attention) quantises; FP8 has a scale per tensor or per block.
+        stream_threads: Threads of a CPU that run a batch, beside as many batches as there are such
+            streams: what is predicted is then their throughput. None where a batch has all.
         lays_out: Whether it chooses the layout of convolutions itself, whatever its input's.
         source: Where that is documented.
     """
 
     launch: Literal["eager", "graph", "compiled", "compiled-calls"]
-    fuses: Literal["nothing", "pointwise", "epilogues"]
+    fuses: Literal["nothing", "pointwise", "epilogues", "activations"]
     merges: bool = False
     fused_quantisation: Mapping[Literal["fp8", "fp8-block", "fp4"], _Share] = {}
+    stream_threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     lays_out: bool = False
     library_call_us: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None
     source: _Source

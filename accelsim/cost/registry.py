@@ -79,7 +79,6 @@ def tier_parameters(
     sparse_weights: bool = False,
     heap: str = "default",
     threads: int | None = None,
-    is_llama_cpp: bool = False,
     maker: KernelMaker | None = None,
 ) -> Parameters | None:
     """Parameters of a device at a tier, for its cost model; None where the model finds them itself.
@@ -91,8 +90,7 @@ def tier_parameters(
             rates.
         heap: One of `HEAPS`.
         threads: Threads of a CPU; one for each core where None.
-        is_llama_cpp: Whether a CPU runs llama.cpp's kernels.
-        maker: Stack whose own kernels a GPU runs.
+        maker: Stack whose own kernels a GPU runs, or that runs a CPU's.
 
     Raises:
         UnsupportedOperatorError: If a heap is to be kept on a device that is no CPU or has no
@@ -111,7 +109,7 @@ def tier_parameters(
         return parameters if maker is None else _made_by(parameters, maker)
     if isinstance(device, CpuProfile):
         own = _cpu_parameters(device, tier, threads, keeps_heap=heap == "kept")
-        return own.of_llama_cpp() if is_llama_cpp else own
+        return own if maker is None else own.of_stack(maker)
     if isinstance(device, AsicProfile) and sparse_weights:
         from accelsim.cost.systolic import sparse_parameters
 

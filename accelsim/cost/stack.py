@@ -91,10 +91,15 @@ class KernelMaker:
         name: Of the stack: surfaces measured under it count before those of other stacks.
         fused_quantisation: Share of the products of a format ("fp8" with a scale per tensor,
             "fp8-block", "fp4") whose input the kernel before them quantises.
+        is_llama_cpp: Whether its products are llama.cpp's.
+        stream_thread_count: Threads of a CPU that run a batch, beside as many batches as there are
+            such streams; None where a batch has all.
     """
 
     name: str
     fused_quantisation: tuple[tuple[str, float], ...] = ()
+    is_llama_cpp: bool = False
+    stream_thread_count: int | None = None
 
     def fused(self, form: str) -> float:
         """The share of one format; 0 where none is known."""

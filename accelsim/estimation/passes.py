@@ -320,7 +320,7 @@ def _passes(
 def fused(run: ResolvedRun, graph: OperatorGraph) -> OperatorGraph:
     """The operators as the run's stack fuses them."""
     fuses = run.stack_path.fuses
-    return graph if fuses == "nothing" else _fused(graph, epilogues=fuses == "epilogues")
+    return graph if fuses == "nothing" else _fused(graph, fuses)
 
 
 def input_bytes(graph: OperatorGraph) -> float:

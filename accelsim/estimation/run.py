@@ -208,16 +208,17 @@ class ResolvedRun:
             sparse_weights=self.sparse_weights,
             heap=self.heap,
             threads=self.threads,
-            is_llama_cpp=self.stack.llama_cpp_files,
             maker=self._maker,
         )
 
     @property
     def _maker(self) -> KernelMaker | None:
-        """The stack, where it serves language models with kernels of its own."""
-        if not self.stack.generation_only:
+        """The stack, where it serves language models with kernels of its own, and on any CPU."""
+        stack, path = self.stack, self.stack_path
+        if not stack.generation_only and self.device.device_class != "cpu":
             return None
-        return KernelMaker(self.stack.name, tuple(self.stack_path.fused_quantisation.items()))
+        fused = tuple(path.fused_quantisation.items())
+        return KernelMaker(stack.name, fused, stack.llama_cpp_files, path.stream_threads)
 
     @property
     def available_bytes(self) -> float:

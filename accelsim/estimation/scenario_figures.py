@@ -175,7 +175,7 @@ def _priced(
 def _fused(run: ResolvedRun, lowered: LoweredBatch) -> LoweredBatch:
     """The scenarios as the run's stack fuses them."""
     fuses = run.stack_path.fuses
-    return lowered if fuses == "nothing" else fuse_batch(lowered, epilogues=fuses == "epilogues")
+    return lowered if fuses == "nothing" else fuse_batch(lowered, fuses)
 
 
 def _priced_alike(run: ResolvedRun, lowered: LoweredBatch) -> Iterator[tuple[LoweredBatch, Any]]:

@@ -8,6 +8,7 @@ kernels instead.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.scoreboard.columns import correlated_log_sigma, issued_time_s, roofline_s
 from accelsim.scoreboard.parameters import parameters as handed_in
-from accelsim.workloads.fusion import fuse_elementwise
+from accelsim.workloads.fusion import Fuses, fuse_elementwise
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
@@ -58,7 +59,7 @@ class ModelRun:
     optimizer: str = "momentum"
     is_autocast: bool = False
     stack: str = ""
-    fuses: str = "nothing"
+    fuses: Fuses | Literal["nothing"] = "nothing"
     host: float = 1.0
     spread: float = 0.0
 
@@ -84,7 +85,7 @@ def _graph(run: ModelRun) -> OperatorGraph:
         graph = step.take(np.isin(step.phase, [int(phase) for phase in run.phases]))
     if run.fuses == "nothing":
         return graph
-    return fuse_elementwise(graph, epilogues=run.fuses == "epilogues")
+    return fuse_elementwise(graph, run.fuses)
 
 
 def run_time_s(

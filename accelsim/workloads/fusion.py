@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from accelsim.workloads.lowering import LoweredBatch
 
 _K = OperatorKind
+#: What a stack joins elementwise operators with: each other and reductions, or also the products
+#: and convolutions before them; "activations" joins sums of two tensors to convolutions alone.
+Fuses = Literal["pointwise", "epilogues", "activations"]
 #: Kinds that take an elementwise epilogue: not the gradient of a filter, which goes to the
 #: optimizer.
 _LIBRARY = CONTRACTION_KINDS - {_K.CONV_BACKWARD_WEIGHT}
@@ -53,7 +56,7 @@ _OWN = {
 _GENERATED = (_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM, _K.COPY)
 
 
-def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> OperatorGraph:
+def fuse_elementwise(graph: OperatorGraph, fuses: Fuses = "epilogues") -> OperatorGraph:
     """Fuse elementwise rows (and foldable batch norms) into their producers.
 
     FLOP of matrix rows stay those of the matrix arithmetic, what is fused behind them stands in
@@ -64,12 +67,12 @@ def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> Operato
 
     Args:
         graph: Rows in launch order.
-        epilogues: Whether matrix products and convolutions take elementwise rows too.
+        fuses: What is joined; see `Fuses`.
 
     Returns:
         A graph with fewer rows, never more bytes, and the same matrix FLOP.
     """
-    fusion = _Fusion.of(graph, epilogues=epilogues)
+    fusion = _Fusion.of(graph, fuses)
     member, fused, count = fusion.member, fusion.fused, len(fusion.heads)
     producer = fusion.producer[fused]
     hidden = graph.write_bytes[producer]
@@ -77,7 +80,7 @@ def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> Operato
     written = fusion.written
     inner = np.minimum(graph.saved_bytes[fused], hidden) * training * ~written[producer]
     # saved for the backward pass: written all the same, unless that makes it again
-    kept, made_again = (inner, 0.0 * inner) if epilogues else (0.0 * inner, inner)
+    kept, made_again = (inner, 0.0 * inner) if fuses != "pointwise" else (0.0 * inner, inner)
     read = _sum(graph.read_bytes, member, count) - _sum(hidden, member[fused], count)
     write = _sum(graph.write_bytes * written, member, count)
     write += _sum(kept, member[fused], count)
@@ -103,16 +106,16 @@ def fuse_elementwise(graph: OperatorGraph, *, epilogues: bool = True) -> Operato
     )
 
 
-def fuse_batch(lowered: LoweredBatch, *, epilogues: bool) -> LoweredBatch:
+def fuse_batch(lowered: LoweredBatch, fuses: Fuses) -> LoweredBatch:
     """The scenarios of an inference pass with rows fused as `fuse_elementwise` has each; which rows
     are fused does not depend on sizes.
 
     Args:
         lowered: Scenarios of one pass.
-        epilogues: Whether matrix products and convolutions take elementwise rows too.
+        fuses: What is joined; see `Fuses`.
     """
     graph = lowered.launched()
-    fusion = _Fusion.of(graph, epilogues=epilogues)
+    fusion = _Fusion.of(graph, fuses)
     rows = np.argsort(fusion.member, kind="stable")  # of one fused operator after the other
     column = lowered.order[rows]
     inner = np.where(fusion.fused, lowered.order[fusion.producer], -1)[rows]
@@ -180,9 +183,9 @@ class _Fusion:
     written: BoolArray
 
     @classmethod
-    def of(cls, graph: OperatorGraph, *, epilogues: bool) -> _Fusion:
+    def of(cls, graph: OperatorGraph, fuses: Fuses) -> _Fusion:
         """What joins what in a graph."""
-        group = _groups(graph, epilogues=epilogues)
+        group = _groups(graph, fuses)
         heads, member = np.unique(group, return_inverse=True)
         rows = np.arange(len(graph))
         tails = np.zeros(len(heads), dtype=np.int64)
@@ -201,17 +204,18 @@ def _producer(graph: OperatorGraph) -> IntArray:
     return last
 
 
-def _groups(graph: OperatorGraph, *, epilogues: bool) -> IntArray:
+def _groups(graph: OperatorGraph, fuses: Fuses) -> IntArray:
     """Head row of the fused operator each row belongs to."""
     producer = _producer(graph)
     consumers = np.bincount(graph.dependency, minlength=len(graph))
-    producers = _OWN | _LIBRARY if epilogues else _OWN
+    pointwise = fuses == "pointwise"
+    producers = _OWN if pointwise else _OWN | _LIBRARY
     takes = np.isin(graph.kind, list(producers))
     fusable = graph.kind == _K.ELEMENTWISE
     source = np.maximum(producer, 0)
     convolved = np.isin(graph.kind[source], [_K.CONV, _K.CONV_TRANSPOSE])
     inference = not (graph.phase == Phase.BACKWARD).any()
-    generated = np.isin(graph.kind[source], list(_OWN)) & (not epilogues)
+    generated = np.isin(graph.kind[source], list(_OWN)) & pointwise
     fusable |= np.isin(graph.kind, _GENERATED) & generated
     norms = (graph.kind == _K.BATCH_NORM) & (convolved | generated) & inference
     norms[norms] = [
@@ -220,9 +224,12 @@ def _groups(graph: OperatorGraph, *, epilogues: bool) -> IntArray:
     fusable |= norms
     joins = fusable & (producer >= 0) & ((consumers[source] == 1) | generated) & takes[source]
     joins &= graph.phase == graph.phase[source]
+    apart = (np.diff(graph.dependency_offset) > 1) & (fuses == "activations")
     head = np.arange(len(graph), dtype=np.int64)
     for row in np.flatnonzero(joins).tolist():
-        head[row] = head[producer[row]]
+        first = head[producer[row]]
+        if not (apart[row] and graph.kind[first] == _K.GEMM):
+            head[row] = first
     return head
 
 

@@ -85,6 +85,7 @@ def bench(used: CpuParameters | None = None, **changes) -> CpuMachine:
         "last_level_bytes": 1e6,
         "weights_cold": False,
         "splits_batches": False,
+        "streams": 1.0,
         "dispatch_s": 1e-6,
         "contraction_s": 2e-6,
         "conv_s": 3e-6,
@@ -147,6 +148,14 @@ def test_a_part_of_a_batch_takes_its_share_of_the_cache() -> None:
     assert found.memory_s == pytest.approx((2e6 + 16e3) / 40e9)
     assert found.bytes == pytest.approx(0.0)
     assert found.time_s == pytest.approx(found.memory_s + 16e-6)  # each part starts anew
+
+
+def test_streams_share_the_caches_but_not_the_weights() -> None:
+    """Four batches of 0.5 MB fill the cache twice: half of each comes from memory."""
+    found = costs(K.COPY, (1,), machine=bench(streams=4.0), read=0.25e6, write=0.25e6)
+    assert found.memory_s == pytest.approx(0.25e6 / 40e9 + 0.25e6 / 10e9)
+    weights = costs(K.COPY, (1,), machine=bench(streams=4.0), read=1.0, write=1.0, weights=0.5e6)
+    assert weights.memory_s == pytest.approx(0.5e6 / 40e9, rel=1e-4)
 
 
 def test_one_core_draws_less_from_memory_and_has_its_share_of_the_cache() -> None:

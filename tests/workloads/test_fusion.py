@@ -1,5 +1,7 @@
 """Elementwise fusion of compiled graphs."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from accelsim.catalog.workloads import workload
 from accelsim.dtype import precision
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.fusion import _groups, fuse_elementwise
+from accelsim.workloads.fusion import Fuses, _groups, fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph, concatenate
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind
 from accelsim.workloads.training import OPTIMIZERS, training_graph
@@ -66,12 +68,25 @@ def test_a_tensor_two_rows_read_is_still_written():
     assert len(fuse_elementwise(b.build())) == 3  # relu cannot join: x is read twice
 
 
+def test_a_product_that_takes_activations_alone_leaves_sums_to_a_kernel_of_their_own():
+    b = GraphBuilder(precision("fp32"))
+    x = b.layer_norm(b.input(4, 8))
+    b.add(b.activation(b.linear(x, 8)), x)
+    apart, whole = (fuse_elementwise(b.build(), f) for f in ("activations", "epilogues"))
+    assert [len(apart), len(whole)] == [3, 2]
+    tensor = 4 * 8 * 4.0
+    assert (apart.read_bytes[2], apart.write_bytes[2]) == (2 * tensor, tensor)
+    assert len(fuse_elementwise(residual_net(1).build(), "activations")) == len(
+        fuse_elementwise(residual_net(1).build())
+    )  # a convolution takes both
+
+
 def test_generated_kernels_take_the_norm_behind_a_sum_that_others_read_too():
     b = GraphBuilder(precision("fp32"))
     x = b.linear(b.input(4, 8), 8)
     summed = b.add(x, b.linear(x, 8))
     b.add(b.linear(b.layer_norm(summed), 8), summed)
-    graph = fuse_elementwise(b.build(), epilogues=False)
+    graph = fuse_elementwise(b.build(), "pointwise")
     kinds = [OperatorKind(code).label for code in graph.kind]
     assert kinds == ["gemm", "gemm", "elementwise", "gemm", "elementwise"]
     tensor = 4 * 8 * 4.0
@@ -87,8 +102,8 @@ def test_fusion_keeps_matrix_flop_and_never_adds_bytes(blocks, training):
         graph = training_graph(
             graph, b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["sgd"]
         )
-    for epilogues in (True, False):
-        fused = fuse_elementwise(graph, epilogues=epilogues)
+    for fuses in get_args(Fuses):
+        fused = fuse_elementwise(graph, fuses)
         assert fused.model_flop == graph.model_flop
         assert fused.total_bytes <= graph.total_bytes
     assert len(fused) <= len(graph)
@@ -150,7 +165,7 @@ def test_no_operator_forgets_what_it_waits_for(name):
     model = workload(name)
     graph = model.lower(model.default, precision("fp16")).graph
     fused = fuse_elementwise(graph)
-    group = _groups(graph, epilogues=True)
+    group = _groups(graph, "epilogues")
     reader = group[np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))]
     source = group[graph.dependency]
     apart = {(r, s) for r, s in zip(reader.tolist(), source.tolist(), strict=True) if r != s}
@@ -168,7 +183,7 @@ def test_library_kernels_may_be_left_alone(name):
     """Their rows keep what they write; the others still fuse among themselves."""
     found = workload(name)
     plain = found.lower(found.default, precision("fp16")).graph
-    apart, whole = (fuse_elementwise(plain, epilogues=e) for e in (False, True))
+    apart, whole = (fuse_elementwise(plain, fuses) for fuses in ("pointwise", "epilogues"))
     assert len(whole) < len(apart) < len(plain)
     library = [int(kind) for kind in CONTRACTION_KINDS]
     before, after = (g.write_bytes[np.isin(g.kind, library)].tolist() for g in (plain, apart))

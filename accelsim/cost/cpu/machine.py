@@ -53,6 +53,7 @@ class CpuMachine:
         last_level_bytes: Capacity of the last cache; 0 without caches.
         weights_cold: Whether weights come from main memory.
         splits_batches: Whether a batch that outgrows the caches runs in parts; see `part_count`.
+        streams: Batches that run side by side, each on its share of the threads.
         dispatch_s: Start of a memory-bound operator; contraction_s and conv_s of the others.
         contraction_s: See dispatch_s.
         conv_s: See dispatch_s.
@@ -74,6 +75,7 @@ class CpuMachine:
     last_level_bytes: float
     weights_cold: bool
     splits_batches: bool
+    streams: float
     dispatch_s: float
     contraction_s: float
     conv_s: float
@@ -95,12 +97,12 @@ class CpuMachine:
         return checked
 
     @property
-    def unquantised_rate(self) -> float:
-        """Rate of large GEMMs in the format that a network in INT8 keeps elsewhere: BF16 where
-        there are units (OpenVINO documentation, CPU device: inference_precision), else FP32.
+    def unquantised(self) -> Dtype:
+        """The format that a network in INT8 keeps elsewhere: BF16 where there are units (OpenVINO
+        documentation, CPU device: inference_precision), else FP32.
         """
-        wide = self.gemm_rate[[Dtype.FP32, Dtype.BF16]]
-        return float(wide[0] if self.emulated[Dtype.BF16] else wide.max())
+        slower = self.gemm_rate[Dtype.BF16] < self.gemm_rate[Dtype.FP32]
+        return Dtype.FP32 if self.emulated[Dtype.BF16] or slower else Dtype.BF16
 
     def vector_rate(self, rows: Rows) -> FloatArray:
         """Vector FMA peak for each row's format (fp32's where the profile has none), shape (k,)."""
@@ -156,8 +158,9 @@ class CpuMachine:
     def part_count(self, rows: Rows) -> FloatArray:
         """Parts that a row's batch runs in, one after the other, shape (k,); not whole.
 
-        What serves large batches on a CPU splits them: OpenVINO's streams, the instances of
+        What serves large batches on a CPU splits them: the instances of
         `torch.backends.xeon.run_cpu`, MLPerf's submissions; training sums gradients over the parts.
+        Streams run whole batches side by side instead.
         A part's operands take `part_cache_fraction` of the last cache, where the weights that each
         part reads again cost less traffic than that saves. Measured throughput levels off with the
         batch, it does not fall as memory's rate to the caches' (ResNets on two Xeons,
@@ -192,10 +195,11 @@ class CpuMachine:
     def _held_bytes(self, rows: Rows, parts: FloatArray) -> FloatArray:
         """Working set of a part of each row.
 
-        Estimate: a part brings its share of the batch, and all weights.
+        Estimate: a part brings its share of the batch, and all weights; streams share the caches.
         """
         weights, summed, other = self._operands(rows)
-        held: FloatArray = other / parts + summed + (0.0 if self.weights_cold else weights)
+        own = other / parts + summed
+        held: FloatArray = own * self.streams + (0.0 if self.weights_cold else weights)
         return held
 
     def main_memory_bytes(self, rows: Rows, parts: FloatArray) -> FloatArray:
@@ -285,7 +289,8 @@ def cpu_machine(
         core_memory_bytes_per_s=values.core_memory_bytes_per_s,
         last_level_bytes=last,
         weights_cold=bool(cold),
-        splits_batches=values.kernels is None and last > 0,
+        splits_batches=values.kernels is None and last > 0 and values.stream_thread_count is None,
+        streams=max(1.0, threads / (values.stream_thread_count or threads)),
         dispatch_s=dispatch_s,
         contraction_s=contraction_s,
         conv_s=conv_s,

@@ -30,6 +30,7 @@ from accelsim.cost.contraction import (
 from accelsim.cost.cpu.calibrated import measured_costs, parameters_for
 from accelsim.cost.cpu.machine import CpuMachine, cpu_machine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
+from accelsim.cost.cpu.quantised import quantised
 from accelsim.cost.table import CostTable, Execution, Formulas, ParameterTier, RowCosts, Rows
 from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.frozen import frozen
@@ -79,6 +80,7 @@ def cost_cpu(
     machine = cpu_machine(graph, device, execution, values)
     rates = energy_rates(device, values.energy_overhead_ratio)
     active = values.active_power_fraction * machine.threads / device.core_count.value
+    graph = quantised(graph, machine)
     if values.kernels is None:
         costs = FORMULAS.evaluate(graph, machine, values, device.name)
         return assemble_table(graph, costs, rates, active_fraction=active)
@@ -336,17 +338,9 @@ def _conv(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
 
 @FORMULAS.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)
 def _attention(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
-    """Scores, softmax and context; quantised networks keep all three in floats.
-
-    The product of probabilities and values is left unquantised for CPUs (OpenVINO,
-    tools/pot/graph/cpu_patterns.py and NNCF's ignored patterns: softmax to the product behind it),
-    and one kernel in floats runs it with the scores: heads of 64 in a network in INT8 took 0.71 to
-    0.94 of the time they take in FP32, where matrix products took 0.28 to 0.38 (OpenVINO 2024.3,
-    one thread of a Xeon of 2023 with AVX-512 VNNI, sequences of 384 and 128).
-    """
+    """Scores, softmax and context. Roofline (Williams et al., CACM 52(4), 2009)."""
     parts = attention_products(rows)
     rate = machine.checked(machine.gemm_rate, rows)
-    rate = np.where(rows.column("dtype") == Dtype.INT8, machine.unquantised_rate, rate)
     products = _product_s(parts.scores, rate, machine, values) + _product_s(
         parts.context, rate, machine, values
     )

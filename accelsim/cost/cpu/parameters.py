@@ -12,6 +12,7 @@ from accelsim.frozen import frozen
 
 if TYPE_CHECKING:
     from accelsim.cost.cpu.fitted_kernels import FittedKernels
+    from accelsim.cost.stack import KernelMaker
 
 
 @frozen
@@ -81,6 +82,8 @@ class CpuParameters:
             against the last cache.
         keeps_heap: Whether the allocator keeps freed memory (jemalloc, tcmalloc, glibc with raised
             thresholds): nothing then page-faults after the first passes.
+        stream_thread_count: Threads of each of the streams that run batches side by side; None
+            where a batch has all.
         is_llama_cpp: Whether products are those of llama.cpp's kernels.
         kernels: Kernel times measured on this CPU; where a row's kernel is among them they replace
             the formulas.
@@ -135,8 +138,14 @@ class CpuParameters:
     thread_count: int | None = None
     weights_cold: bool | None = None
     keeps_heap: bool = False
+    stream_thread_count: int | None = None
     is_llama_cpp: bool = False
     kernels: FittedKernels | None = None
+
+    def of_stack(self, stack: KernelMaker) -> CpuParameters:
+        """Those of a stack's kernels and streams."""
+        own = replace(self, stream_thread_count=stack.stream_thread_count)
+        return own.of_llama_cpp() if stack.is_llama_cpp else own
 
     def of_llama_cpp(self) -> CpuParameters:
         """Those of llama.cpp's kernels, which no calibration measures."""
