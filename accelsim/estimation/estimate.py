@@ -117,7 +117,7 @@ class Estimate(Result):
         memory_available_bytes: Memory a run can allocate there: the device's, less what error
             correction, the process and fragmentation take.
         would_fit: Where it does not fit, changes that would make it, each alone.
-        offload_layers: Layers that lie in host memory.
+        host_layer_count: Layers that lie in host memory.
         host_memory_bytes: What they take there.
         trained_positions: Tokens of a sequence the model was trained on; None where that is not
             known.
@@ -175,7 +175,7 @@ class Estimate(Result):
     device_memory_bytes: float | None = None
     memory_available_bytes: float | None = None
     would_fit: tuple[FittingChange, ...] = ()
-    offload_layers: int = 0
+    host_layer_count: int = 0
     host_memory_bytes: float = 0.0
     trained_positions: int | None = None
     price_as_of: str | None = None
@@ -340,7 +340,7 @@ def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estima
         output_len=run.output_len,
         steps=run.steps if run.workload.family is not None and run.workload.family.steps else 0,
         host=_host_name(run),
-        offload_layers=passes.host_layers,
+        host_layer_count=passes.host_layers,
         host_memory_bytes=passes.host_bytes,
         sparse_weights=run.sparse_weights,
         heap=run.heap,

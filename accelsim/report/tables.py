@@ -343,7 +343,7 @@ def _group_view(rows: Sequence[ComparisonRow], winners: Leaders) -> RenderableTy
         parts.append(Text(_MIXED_PRECISION, style="dim"))
     hosts = [
         f"{e.device}: {e.host} is its host and runs "
-        + (f"{e.offload_layers} layers" if e.offload_layers else "what it cannot")
+        + (f"{e.host_layer_count} layers" if e.host_layer_count else "what it cannot")
         for e in estimates
         if e.host
     ]

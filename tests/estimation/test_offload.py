@@ -57,7 +57,7 @@ def test_weights_over_the_link_by_hand():
     freed = whole.memory["weight_bytes"] - part.memory["weight_bytes"]
     assert freed == part.host_memory_bytes == pytest.approx(7 / 32 * 2 * whole.parameter_count)
     assert part.memory["kv_cache_bytes"] == whole.memory["kv_cache_bytes"]
-    assert (part.bound, part.offload_layers, part.host) == ("link", 7, None)
+    assert (part.bound, part.host_layer_count, part.host) == ("link", 7, None)
 
 
 def test_of_routed_experts_only_those_that_are_read_come_over_the_link():
@@ -103,12 +103,12 @@ def test_auto_is_the_fewest_layers_that_fit():
     ):
         chosen = estimate(model, board, offload="auto", **options)
         assert chosen.fits
-        fewer = estimate(model, board, offload=chosen.offload_layers - 1, **options)
+        fewer = estimate(model, board, offload=chosen.host_layer_count - 1, **options)
         assert not fewer.fits
         (named,) = (c for c in fewer.would_fit if c.what == "device_count")
         assert named.value >= 2
         named = [c for c in estimate(model, board, **options).would_fit if c.what == "offload"]
-        assert [c.value for c in named] == [chosen.offload_layers]
+        assert [c.value for c in named] == [chosen.host_layer_count]
 
 
 def test_fits_prices_the_same_layers():
