@@ -55,6 +55,7 @@ class SystolicParameters:
         gather_line_bytes: Least bytes of one random read of main memory.
         row_stationary_efficiency_fraction: Share of cycles a row-stationary array computes (the
             rest loads and drains).
+        row_stationary_map_ratio: Bytes of a map that a row-stationary chip coded, over its values'.
         causal_score_operations: Vector operations that a score of text's attention takes the time
             of, in inference.
         attention_step_s: Time to start one step of its kernel.
@@ -72,6 +73,7 @@ class SystolicParameters:
     resident_fraction: float
     gather_line_bytes: float
     row_stationary_efficiency_fraction: float
+    row_stationary_map_ratio: float
     causal_score_operations: float
     attention_step_s: float
     energy_overhead_ratio: float
@@ -119,6 +121,8 @@ class AsicMachine:
         memory_bytes_per_s: Sustained bandwidth of main memory.
         host_bytes_per_s: Bandwidth of the host link; of main memory where there is none.
         operator_start_s: Time to start one operator: the class's and what the profile adds.
+        serial_map_ratio: Bytes of maps that move while the arrays wait, over those of their values;
+            0 where loads overlap.
         core_count: Cores that fetch weights into scratchpads of their own.
         idle_ratio: Cores over those that have a sample: arrays take as long as if all had one.
         streamed_weight_fraction: Share of a model's weights that comes from main memory in every
@@ -142,6 +146,7 @@ class AsicMachine:
     memory_bytes_per_s: float
     host_bytes_per_s: float
     operator_start_s: float
+    serial_map_ratio: float = 0.0
     core_count: float = 1.0
     idle_ratio: float = 1.0
     streamed_weight_fraction: float = 1.0
@@ -242,6 +247,9 @@ def asic_machine(device: AsicProfile, values: SystolicParameters) -> AsicMachine
         resident_bytes=sram * values.resident_fraction,
         memory_bytes_per_s=memory * values.memory_efficiency_fraction,
         operator_start_s=values.layer_overhead_s + value_of(device.operator_overhead_s, 0.0),
+        serial_map_ratio=values.row_stationary_map_ratio
+        if arrays.dataflow is Dataflow.ROW_STATIONARY
+        else 0.0,
         core_count=float(value_of(device.core_count, 1)),
         host_bytes_per_s=memory
         if device.host_link is None

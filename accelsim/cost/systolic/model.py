@@ -252,9 +252,12 @@ def _array_costs(
     """Row costs of array work: the longer of cycles and traffic, plus first fill, last drain and
     the operator's start.
 
-    Roofline (Williams et al., CACM 52(4), 2009).
+    Roofline (Williams et al., CACM 52(4), 2009). Maps of a row-stationary array do not overlap its
+    work, as filters do (Chen et al., JSSC 52(1), 2017, table V: total and processing latency).
     """
     width = DTYPE_BYTES[rows.column("dtype")]
+    maps = machine.serial_map_ratio * (rows.column("read_bytes") + rows.column("write_bytes"))
+    serial = maps / machine.memory_bytes_per_s
     across = np.minimum(shape.n, machine.columns)
     fill = np.minimum(shape.k, machine.rows) * across * width
     written = rows.column("read_bytes") + rows.column("write_bytes") > machine.resident_bytes
@@ -262,7 +265,7 @@ def _array_costs(
     edges = np.where(moved > 0, np.minimum(fill + drain, moved), 0.0) / machine.memory_bytes_per_s
     memory = moved / machine.memory_bytes_per_s
     return RowCosts(
-        time_s=np.maximum(compute, memory) + edges + machine.operator_start_s,
+        time_s=np.maximum(compute, memory - serial) + serial + edges + machine.operator_start_s,
         compute_s=compute,
         memory_s=memory,
         flop=flop,

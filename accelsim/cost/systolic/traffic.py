@@ -52,11 +52,15 @@ def contraction_bytes(rows: Rows, shape: Contraction, machine: AsicMachine) -> F
     """Main-memory bytes of a product run whole: weights alone where its activations stay on chip,
     shape (r,).
 
-    Estimate: the best order of two loops; compilers may do better or worse.
+    Estimate: the best order of two loops, or everything once where maps are coded; compilers may do
+    better or worse.
     """
     width = DTYPE_BYTES[rows.column("dtype")]
     read, written = rows.column("read_bytes"), rows.column("write_bytes")
     weights = stored_weight_bytes(rows, machine)
+    if machine.serial_map_ratio:
+        coded: FloatArray = weights + machine.serial_map_ratio * (read + written)
+        return coded
     groups = np.maximum(shape.groups, 1.0)
     left = np.where(weights > 0, read, np.minimum(read, groups * shape.m * shape.k * width))
     right = np.where(weights > 0, weights, read - left)
