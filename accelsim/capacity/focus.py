@@ -55,8 +55,8 @@ def _charges(row: Values) -> Iterator[Document]:
     prices = [offer["count"] * offer["usd_per_hour"] for offer in row["offers"]]
     for offer, price in zip(row["offers"], prices, strict=True):
         cost = row["cost_usd_per_month"] * price / sum(prices)
-        place, _, kind = str(offer["offer"]).partition(":")
-        provider, region, _ = place.split("/", 2)
+        instance_id, _, kind = str(offer["offer"]).partition(":")
+        provider, region, _ = instance_id.split("/", 2)
         tags = {"name": name, "model": row["model"], "device": offer["device"]}
         yield {
             **dict.fromkeys(_COSTS, cost),

@@ -79,12 +79,12 @@ def server(folder: Path | None) -> Server[Any]:
         ]
         return ListToolsResult(tools=tools)
 
-    async def call_tool(_: Any, asked: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(_: Any, call: CallToolRequestParams) -> CallToolResult:
         texts: tuple[str, ...]
         is_error = False
         try:
             with reading_below(folder):
-                run = partial(answer, asked.name, asked.arguments or {})
+                run = partial(answer, call.name, call.arguments or {})
                 texts = await run_sync(run, limiter=alone)
         except Exception as error:  # noqa: BLE001  (whatever it is, the caller gets a line)
             texts, is_error = (error_text(error),), True

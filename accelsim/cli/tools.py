@@ -63,7 +63,7 @@ def input_schema(name: str) -> Document:
     """
     flags = _flags(name)
     required = [flag.name for flag in flags.values() if flag.default is Parameter.empty]
-    fields = {one: _type(flag).json_schema() for one, flag in flags.items()}
+    fields = {flag: _type(entry).json_schema() for flag, entry in flags.items()}
     return {
         "type": "object",
         "properties": fields,
@@ -89,9 +89,9 @@ def answer(name: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
     for given in arguments:
         if given not in flags:
             raise UnknownNameError(f"argument of {name}", given, flags)
-    values = {one: _value(flag, arguments.get(one)) for one, flag in flags.items()}
+    values = {flag: _value(entry, arguments.get(flag)) for flag, entry in flags.items()}
     out, notes = io.StringIO(), io.StringIO()
-    output = {one: _OUTPUT[one] for one in signature(command).parameters if one in _OUTPUT}
+    output = {flag: _OUTPUT[flag] for flag in signature(command).parameters if flag in _OUTPUT}
     with redirect_stdout(out), redirect_stderr(notes), suppress(typer.Exit):
         command(**values, **output)
     return out.getvalue(), notes.getvalue()

@@ -190,21 +190,21 @@ def _estimate_rows(
     """Estimates of rows, of which those that differ in sizes alone are answered together."""
     groups: dict[tuple[tuple[str, Any], ...], list[int]] = {}
     asked = {name: np.full(len(rows), _LEFT_OUT) for name in SHAPE_COLUMNS}
-    for place, row in enumerate(rows):
-        with _of_row(place):
+    for index, row in enumerate(rows):
+        with _of_row(index):
             for name in {**row, "workload": "", "device": ""}:
                 _check_cell(name, row.get(name))
                 if name in asked:
-                    asked[name][place] = _sizes(name, _whole(row[name]))
+                    asked[name][index] = _sizes(name, _whole(row[name]))
         own = sorted(item for item in row.items() if item[0] not in asked)
-        groups.setdefault(tuple(own), []).append(place)
+        groups.setdefault(tuple(own), []).append(index)
     answer = empty_columns(len(rows))
-    for group, places in groups.items():
+    for group, indices in groups.items():
         said = dict(group)
         model, device = said.pop("workload"), said.pop("device")
-        with _of_row(places[0]):
+        with _of_row(indices[0]):
             chosen, paid = options_and_price(options, price, keywords | said)
-        _answer_pair(answer, np.asarray(places), model, device, asked, chosen, paid)
+        _answer_pair(answer, np.asarray(indices), model, device, asked, chosen, paid)
     return EstimateColumns(answer)
 
 
@@ -226,12 +226,12 @@ def _whole(value: Any) -> Any:
 
 
 @contextmanager
-def _of_row(place: int) -> Iterator[None]:
+def _of_row(row: int) -> Iterator[None]:
     """Say which row a wrong input is of."""
     try:
         yield
     except InputError as error:
-        error.args = (f"row {place}: {error}",)
+        error.args = (f"row {row}: {error}",)
         raise
 
 
