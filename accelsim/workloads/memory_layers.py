@@ -94,14 +94,16 @@ class MemoryBoundLayers(RowWriter):
                 output_dtype=full,
             )
 
-    def layer_norm(self, x: Tensor, *, bias: bool = True, at: str = "") -> Tensor:
-        """Normalise the last axis.
+    def layer_norm(
+        self, x: Tensor, *, bias: bool = True, scale: bool = True, at: str = ""
+    ) -> Tensor:
+        """Normalise the last axis; a learned scale and bias follow unless they are false.
 
         Ba et al. 2016, arXiv:1607.06450.
         """
         width = x.shape[-1]
         rows = x.elements // width
-        return self._norm(_K.LAYER_NORM, x, rows, width * (1 + bias), 1 + bias, at)
+        return self._norm(_K.LAYER_NORM, x, rows, width * (scale + bias), scale + bias, at)
 
     def rms_norm(self, x: Tensor, *, at: str = "") -> Tensor:
         """Scale the last axis to unit root mean square."""

@@ -83,6 +83,20 @@ def test_decomposed_attention_has_the_same_flop_and_more_bytes(name):
     assert apart.total_bytes > fused.total_bytes
 
 
+@pytest.mark.parametrize(
+    ("name", "lengths"),
+    [
+        # A picture of 1,024 pixels is 4,096 tokens: an eighth of it in patches of 2.
+        ("flux.1-dev", [4096 + 512] * 57),
+        ("stable-diffusion-3.5-medium", [4096 + 333, 4096] * 13 + [4096 + 333] * 11),
+    ],
+)
+def test_picture_and_text_attend_jointly(name, lengths):
+    attention = rows(graph_of(name), OperatorKind.ATTENTION)
+    assert [row["q_len"] for row in attention] == lengths
+    assert all(row["kv_len"] == row["q_len"] for row in attention)
+
+
 def test_attention_grows_faster_than_pixels():
     small, large = (
         graph_of("stable-diffusion-1.5", image_size=512),

@@ -20,6 +20,7 @@ _FAMILIES = {
     "convnext": "convnext",
     "decoder": "decoder",
     "diffusion": "latent-decoder latent-diffusion",
+    "diffusion_transformer": "diffusion-transformer",
     "dual_encoder": "dual-encoder",
     "encoder": "encoder modern-encoder vision-transformer",
     "encoder_decoder": "encoder-decoder",

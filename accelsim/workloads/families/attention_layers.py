@@ -98,7 +98,7 @@ class LatentAttention:
         return self.latent_rank + self.rope_dim
 
 
-def _rotate(b: GraphBuilder, x: Tensor, rotary_dim: int) -> Tensor:
+def rotate(b: GraphBuilder, x: Tensor, rotary_dim: int) -> Tensor:
     """Rotate the first `rotary_dim` of each head of x (batch, heads, len, head_dim); tables are
     read per position.
     """
@@ -266,8 +266,8 @@ def self_attention(
         q, k = _norms(b, q, k, names)
     with b.scope(names.attention):
         if a.rotary_dim:
-            q = _rotate(b, q, a.rotary_dim)
-            k = _rotate(b, k, a.rotary_dim)
+            q = rotate(b, q, a.rotary_dim)
+            k = rotate(b, k, a.rotary_dim)
         if a.sinks:
             b.parameters(a.heads)
         cached = a.causal and b.phase in CACHING  # encoders keep nothing
@@ -337,8 +337,8 @@ def latent_attention(
     latent, key_rope = _cached_pair(b, both, a, names)
     with b.scope(names.attention):
         q_nope, q_rope = b.split(q, (a.nope_dim, a.rope_dim))
-        q_rope = _rotate(b, q_rope, a.rope_dim)
-        key_rope = _rotate(b, key_rope, a.rope_dim)
+        q_rope = rotate(b, q_rope, a.rope_dim)
+        key_rope = rotate(b, key_rope, a.rope_dim)
     if b.phase in CACHING:
         b.cached.append(CacheLayer(math.inf, a.cache_width * b.precision.kv_cache.bytes))
         with b.scope(names.attention):

@@ -16,7 +16,8 @@ from accelsim.workloads.builder import GraphBuilder, Saved, Tensor
 from accelsim.workloads.family_parameters import Count, FamilyParameters, Natural
 from accelsim.workloads.model import PassShape, family
 
-_LATENT_FACTOR = 8  # pixels per latent, each way
+#: Pixels per latent, each way.
+LATENT_FACTOR = 8
 _GROUPS = 32
 
 
@@ -65,7 +66,7 @@ def write_latent_diffusion(b: GraphBuilder, p: LatentDiffusionParameters, shape:
 
     Rombach et al., CVPR 2022; Podell et al., arXiv:2307.01952.
     """
-    size = (shape.image_size or p.image_size) // _LATENT_FACTOR
+    size = (shape.image_size or p.image_size) // LATENT_FACTOR
     x = b.input(shape.batch, p.latent_channels, size, size)
     context = b.input(shape.batch, p.context_len, p.context_width)
     time = _time_embedding(b, p, shape.batch)
@@ -102,13 +103,14 @@ def write_latent_diffusion(b: GraphBuilder, p: LatentDiffusionParameters, shape:
 
 def _time_embedding(b: GraphBuilder, p: LatentDiffusionParameters, batch: int) -> Tensor:
     width = 4 * p.channels[0]
-    time = _two_layers(b, b.input(batch, p.channels[0]), width, "time_embedding")
+    time = two_layers(b, b.input(batch, p.channels[0]), width, "time_embedding")
     if p.added_width:
-        time = b.add(time, _two_layers(b, b.input(batch, p.added_width), width, "add_embedding"))
+        time = b.add(time, two_layers(b, b.input(batch, p.added_width), width, "add_embedding"))
     return b.activation(time, "silu")
 
 
-def _two_layers(b: GraphBuilder, x: Tensor, width: int, name: str) -> Tensor:
+def two_layers(b: GraphBuilder, x: Tensor, width: int, name: str) -> Tensor:
+    """Two linear layers of one width with SiLU between them."""
     with b.scope(f"{name}.linear_1"):
         x = b.activation(b.linear(x, width), "silu")
     return b.linear(x, width, at=f"{name}.linear_2")
