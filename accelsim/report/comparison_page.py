@@ -232,7 +232,7 @@ def _pareto(
     text += left_out(len(kept) - len(shown_front), f"of {len(kept):,} on the front not drawn")
     title = f"{key[0]}, {key[1]}: time, cost and energy"
     cells = [_cells(row, id(row) in front) for row in ordered]
-    drawn = figure(traces, "time of one batch, s", "USD per 1,000", "xy")
+    drawn = figure(traces, "time of one batch", "USD per 1,000", "xy")
     return Section.of(f"pareto-{place}", title, columns, cells, text, drawn)
 
 

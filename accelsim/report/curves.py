@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,7 +65,7 @@ def curves_section(
         traces.append(trace(curve.name, short(edges), shown, "lines", **line, **axes))
         rows += [
             {"quantity": curve.name, "from_s": time, "value": cell(value, curve.write)}
-            for time, value in zip(edges.tolist(), values.tolist(), strict=False)
+            for time, value in _changes(edges.tolist(), values.tolist())
         ]
     beside, right = (
         axis(", ".join(curve.name for curve in part), rangemode="tozero")
@@ -81,6 +81,15 @@ def curves_section(
     table = DataTable.of("quantity | >from=from_s | >value", rows, most=len(rows))
     drawn = figure(traces, xaxis=time, yaxis=beside, yaxis2=right)
     return Section(name, title, table, said, drawn)
+
+
+def _changes(times: Sequence[float], values: Sequence[float]) -> Iterator[tuple[float, float]]:
+    """Times from which a value is another than before."""
+    before = None
+    for time, value in zip(times, values, strict=False):
+        if value != before:
+            yield time, value
+        before = value
 
 
 def _resampled(steps: StepFunction, end_s: float) -> tuple[FloatArray, FloatArray]:

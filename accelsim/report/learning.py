@@ -91,7 +91,7 @@ def scored_page(summary: Sequence[Values], rows: Sequence[Values], command: str)
         times = [time / (1 + row[off]) for time, row in zip(measured, rows, strict=True)]
         mark = {"marker": {"color": COLOURS[place]}}
         drawn.append(trace(name, measured, times, text=names) | mark)
-    picture = figure(drawn, "measured, s", "predicted, s", "xy")
+    picture = figure(drawn, "measured time", "predicted time", "xy")
     said = [
         say("{phase}: {runs} runs, median error {error_fraction}, {learned_error_fraction} ", row)
         + say("learned; intervals hold {coverage_fraction}, {learned_coverage_fraction}.", row)

@@ -17,7 +17,7 @@ from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.quantity import duration, flop_rate, size
 from accelsim.report.page import DataTable, Section, figure, trace
-from accelsim.report.parts import COLOURS, bars, full_names, short
+from accelsim.report.parts import COLOURS, bars, folded, full_names, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,6 +92,9 @@ def roofline_section(
     said = [_said(run, *parts) for run, *parts in zip(runs, points, shown, strict=True)]
     words = " ".join(filter(None, (text, *said)))
     listed = [row for frame in shown for row in records(frame)]
+    listed.sort(key=lambda row: -row["time_s"])
+    seen = ("run", "kind", "bound", "intensity", "flop_per_s")
+    listed = folded(listed, "operator", ["time_s"], seen)
     listed.sort(key=lambda row: -row["time_s"])
     titles = (
         f"{f'{_what(runs)}=run | ' if several else ''}operator | kind | >FLOP/B=intensity:number | "
@@ -217,18 +220,22 @@ def group_section(frame: pd.DataFrame, column: str, of: str = "") -> Section:
         of: What they are of, where that is not a run.
     """
     sums = _sums(frame, column)
-    names = [str(name) for name in sums.index]
-    rows = records(sums.assign(group=names))
+    rows = folded(records(sums.assign(group=sums.index.astype(str))), "group", list(sums.columns))
+    rows.sort(key=lambda row: -row["time_s"])
+    names = [str(row["group"]) for row in rows]
     drawn = min(len(names), _MAX_GROUPS)
     series = {
-        f"share of {name}": short(100 * sums[f"{name}_fraction"].fillna(0.0).head(drawn))
+        f"share of {name}": short([100 * (row[f"{name}_fraction"] or 0.0) for row in rows[:drawn]])
         for name in ("time", "energy")
     }
     titles = (
         f"{column}=group | >time=time_s | >of time=time_fraction | >dynamic energy=energy_j | >of "
         "energy=energy_fraction"
     )
-    text = f"{len(names):,} groups, {drawn:,} drawn; idle power is in none of them."
+    text = (
+        f"{len(names):,} groups, {drawn:,} drawn; idle power is in none of them. (n ×): n equal "
+        "layers together."
+    )
     table = DataTable.of(titles, rows, summed="time_s")
     title = f"Time and energy{of and f' of {of}'} by {_GROUPED[column]}"
     return Section(f"by-{column}", title, table, text, bars(names, series, "share, %"))

@@ -7,6 +7,7 @@ Whatever stands in a name is escaped. Figures need plotly (extra `report`).
 from __future__ import annotations
 
 import json
+import math
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
@@ -23,7 +24,7 @@ from accelsim.files.formats import visible
 from accelsim.files.output import write_text
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
-from accelsim.quantity import Writer
+from accelsim.quantity import Writer, duration, number
 from accelsim.report.columns import Cell, columns
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ _TRANSPARENT = "rgba(0,0,0,0)"
 _PACKING = 5
 _GRID = "#d5dce2"
 _HEIGHT = 460
-_LOG = {"type": "log"}
+#: Decades below which a logarithmic axis has ticks at 2 and 5, and decades with ticks beside those
+#: of the data, as sliders move these.
+_SHORT_DECADES = 3
+_SPARE_DECADES = 3
 #: Rows of a table at most.
 MAX_ROWS = 200
 
@@ -296,7 +300,8 @@ def figure(
         data: Traces.
         x: Title of the axis that lies, with its unit.
         y: Title of the one that stands.
-        log: Axes that are logarithmic, as "xy".
+        log: Axes that are logarithmic, as "xy"; those whose title begins with a time are of
+            seconds.
         layout: What differs from the page's own layout.
     """
     own = {
@@ -308,10 +313,23 @@ def figure(
         "hovermode": "closest",
         "modebar": {"bgcolor": _TRANSPARENT},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-        "xaxis": axis(x, **_LOG if "x" in log else {}),
-        "yaxis": axis(y, **_LOG if "y" in log else {}),
+        "xaxis": axis(x, **_log_ticks(data, "x", x) if "x" in log else {}),
+        "yaxis": axis(y, **_log_ticks(data, "y", y) if "y" in log else {}),
     }
     return {"data": list(data), "layout": own | layout}
+
+
+def _log_ticks(data: Iterable[Document], name: str, title: str) -> Document:
+    """A logarithmic axis with ticks at 1, 2, 5 and 10, or at 1 and 10 where it is long."""
+    drawn = [v for one in data for v in one[name] if isinstance(v, int | float) and v > 0]
+    low, high = (math.floor(math.log10(end(drawn, default=1.0))) for end in (min, max))
+    steps = (1, 2, 5) if high - low < _SHORT_DECADES else (1,)
+    decades = range(low - _SPARE_DECADES, high + 1 + _SPARE_DECADES)
+    ticks = [step * 10.0**decade for decade in decades for step in steps]
+    write = duration if "time" in title else number
+    texts = (write(tick).partition(" ") for tick in ticks)
+    shown = [f"{float(digits.replace(',', '')):g} {unit}".rstrip() for digits, _, unit in texts]
+    return {"type": "log", "tickvals": ticks, "ticktext": shown}
 
 
 def axis(title: str, **more: object) -> Document:

@@ -4,6 +4,7 @@ prices and numbers come from. All are made from the plain values that a result's
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
 
 _MAX_BARS = 40
+#: Number of a layer in the path of an operator.
+_LAYER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 #: Share of a whole below which a part is the rounding of a difference.
 _ROUNDING = 1e-12
 COLOURS = (
@@ -90,6 +93,41 @@ def full_names(frame: pd.DataFrame) -> list[str]:
     """
     pairs = zip(frame["path"].tolist(), frame["name"].tolist(), strict=True)
     return [f"{path}.{name}" if path else str(name) for path, name in pairs]
+
+
+def folded(
+    rows: Sequence[Values], name: str, summed: Sequence[str], figures: Sequence[str] = ()
+) -> list[Document]:
+    """Rows of numbered layers that read the same as one row, which says how many they are.
+
+    Args:
+        rows: With a name that has the layer's number between dots or at its end.
+        name: Field of the name.
+        summed: Fields that read the same, and are added up.
+        figures: Other fields that read the same.
+    """
+    groups: dict[object, list[Values]] = {}
+    for place, row in enumerate(rows):
+        stem, is_layer = _LAYER.subn("*", str(row[name]), 1)
+        seen = tuple(written(figure, row[figure]) for figure in (*summed, *figures))
+        groups.setdefault((stem, seen) if is_layer else place, []).append(row)
+    return [
+        {
+            **same[0],
+            name: _of_layers([str(row[name]) for row in same]),
+            **{part: same[0][part] and sum(row[part] for row in same) for part in summed},
+        }
+        for same in groups.values()
+    ]
+
+
+def _of_layers(names: Sequence[str]) -> str:
+    """Names that differ in the number of their layer, as one."""
+    if len(names) == 1:
+        return names[0]
+    layers = sorted({int(_LAYER.findall(text)[0]) for text in names})
+    ends = f"{layers[0]} to {layers[-1]}" if len(layers) > 1 else str(layers[0])
+    return f"{_LAYER.sub(ends, names[0], 1)} ({len(names)} ×)"
 
 
 def short(values: ArrayLike) -> list[float]:

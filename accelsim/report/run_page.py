@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
     from accelsim.simulation.timeline import Timeline
 
+_JOULE_PER_KWH = 3.6e6
+
 
 def run_page(
     estimate: Estimate,
@@ -67,18 +69,22 @@ def run_page(
 
 def _decision(e: Estimate, lines: Sequence[tuple[str, str]]) -> Iterator[str]:
     """The answer in words: time, what limits it, energy and cost; or that it does not fit."""
-    values = {"limited by": "nothing known", **e.figures(), **dict(lines)}
+    energy_j = e.energy_per_sample_j
+    kwh = None if energy_j is None else 1e3 * energy_j / _JOULE_PER_KWH
+    values = {"limited by": "nothing known", **e.figures(), **dict(lines), "kwh": kwh}
     if not e.fits:
         yield say("{workload} does not fit on {device}.", values)
         yield say("Memory: {memory}.", values)
         return
     answer = (
-        "{workload} on {device} takes {latency_s} for a batch of {batch} and does {throughput}."
+        "1 × {device}: {latency_s} for a batch of {batch} ({interval_level} interval "
+        "{latency_low_s} to {latency_high_s}), {throughput}[, {cost_usd_per_1000} and "
+        "{kwh:decimal} kWh per 1,000]."
     )
     yield say(answer, values)
     yield say("It is limited by {limited by}. Memory: {memory}.", values)
     yield say("Energy: {energy}. Cost: {cost}.", values)
-    yield say("{interval_level} interval {latency_low_s} to {latency_high_s}; {based on}.", values)
+    yield say("It rests on: {based on}.", values)
 
 
 def operator_frame(simulation: Simulation) -> pd.DataFrame:

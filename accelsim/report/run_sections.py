@@ -9,7 +9,7 @@ from operator import itemgetter
 
 from accelsim.plain import Document, Values, grouped
 from accelsim.quantity import say
-from accelsim.report.page import Section, axis, figure, trace
+from accelsim.report.page import Section, figure, trace
 from accelsim.report.parts import COLOURS, bars
 
 _SECONDS_PER_HOUR = 3600.0
@@ -39,8 +39,7 @@ def knee_section(curve: Sequence[Values], knee: int | None) -> Section:
             "({throughput_per_s} per second in {latency_s}).",
             one,
         )
-    time = axis("time of a batch", type="log", ticksuffix="s")
-    drawn = figure(traces, y="samples per second", log="y", xaxis=time)
+    drawn = figure(traces, "time of a batch", "samples per second", "xy")
     return Section.of("knee", "Knee of the batch", columns, curve, text, drawn)
 
 

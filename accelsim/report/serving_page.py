@@ -13,7 +13,7 @@ from accelsim.plain import Document, Values
 from accelsim.quantity import number, say, watts
 from accelsim.report.calculator import calculator_section
 from accelsim.report.curves import Curve, curves_section
-from accelsim.report.page import Page, Section, axis, figure, limit_line, trace
+from accelsim.report.page import Page, Section, figure, limit_line, trace
 from accelsim.report.parts import COLOURS, mapping_section, metrics_section, provenance_sections
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import offers_section
@@ -74,6 +74,7 @@ def _decision(d: Values) -> Iterator[str]:
         values["keeps"] = "keeps" if met >= asked else "does not keep"
         first = "{where} {keeps} the targets: {slo_attainment_fraction} of the requests meet them."
         yield say(first, values)
+    yield say(f"A month at this load: {MONTH}.", d)
     if d["saturated"]:
         yield "It is overloaded: the queue grows as long as the load lasts."
     times = (
@@ -86,7 +87,6 @@ def _decision(d: Values) -> Iterator[str]:
         "{average_power_w}; cost {cost_usd_per_1000_requests} per 1,000 requests.",
         d,
     )
-    yield say(f"A month at this load: {MONTH}.", d)
 
 
 def _deployed(d: Values) -> str:
@@ -122,7 +122,7 @@ def _times(document: Values) -> Section:
         "time | of requests=part | >value=value:s | >low=low?:s | >high=high?:s | >target=target_s?"
     )
     text = "Bars: 90 % interval from the error of the step times. Dashed: the targets."
-    drawn = figure(traces, yaxis=axis("time", type="log", ticksuffix="s"))
+    drawn = figure(traces, y="time", log="y")
     return Section.of("times", "Times of requests", titles, rows, text, drawn)
 
 

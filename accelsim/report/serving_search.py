@@ -153,7 +153,7 @@ def _picture(front: Sequence[Values], simulated: Sequence[Values], slo: Values) 
         costs = [row["cost_usd_per_million_tokens"] for row in front]
         ends = [min(costs), max(costs)]
         traces.append(limit_line("target of time per token", [target] * 2, ends))
-    return figure(traces, "time per token, s", "USD per million tokens", "xy")
+    return figure(traces, "time per token", "USD per million tokens", "xy")
 
 
 def _points(name: str, rows: Sequence[Values], symbol: str) -> Document:

@@ -40,7 +40,7 @@ _LINES = {
     "cost": "{cost_usd}[ an iteration ({low.cost_usd} to {high.cost_usd}; {paid})]",
     "whole run": "[{time_to_train_s} ({time_to_train_low_s} to {time_to_train_high_s})]"
     "[, {total_cost_usd} ({low.total_cost_usd} to {high.total_cost_usd})]"
-    "[, {total_energy_j} ({low.total_energy_j} to {high.total_energy_j})]",
+    "[, {total_wh} ({low_wh} to {high_wh})]",
     "failures": "[{expected_failures:number} expected, goodput {goodput_fraction}]",
     "trainers": "[{raced}]",
     "search": "[{considered} plans in {search_s}, {refused:count} of them cannot run]",
@@ -83,7 +83,7 @@ def decision_words(d: Values) -> str:
         "nodes": "node" if d.get("node_count") == 1 else "nodes",
         "spent": "{time_to_train_s}" if is_run else "{iteration_s} an iteration",
         "cost": "price unknown" if cost is None else usd(cost),
-        "energy": None if energy is None else amount(energy / _JOULE_PER_WH, "Wh"),
+        "energy": _watt_hours(energy),
         "hosts": _hosts(d),
         "carbon": carbon,
     }
@@ -92,6 +92,10 @@ def decision_words(d: Values) -> str:
     spent = say("[{energy} {hosts}]", values) or "energy unknown"
     emitted = say("[{carbon:decimal} kgCO2e]", values) or "carbon unknown"
     return f"{start}: {time}, {values['cost']}, {spent}, {emitted}"
+
+
+def _watt_hours(energy_j: float | None) -> str | None:
+    return None if energy_j is None else amount(energy_j / _JOULE_PER_WH, "Wh")
 
 
 def _raced(r: TrainingEstimate) -> str | None:
@@ -123,8 +127,12 @@ def _lines(r: TrainingEstimate) -> Iterator[tuple[str, str]]:
     held = sorted(r.memory.items(), key=lambda item: -item[1])
     again = r.hardware_flop_per_s_per_device / r.model_flop_per_s_per_device - 1.0
     chance = r.fit_probability_fraction
+    intervals = r.with_intervals()
     values = {
-        **r.with_intervals(),
+        **intervals,
+        "total_wh": _watt_hours(r.total_energy_j),
+        "low_wh": _watt_hours(intervals["low"].get("total_energy_j")),
+        "high_wh": _watt_hours(intervals["high"].get("total_energy_j")),
         "decision": decision_words(r.figures()),
         "hosts": _hosts(r.figures()),
         "inputs": r.inputs,

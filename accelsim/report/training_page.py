@@ -118,6 +118,11 @@ def _decision(d: Values) -> Iterator[str]:
     plan = d["inputs"].get("plan") or "The plan"
     yield f"{decision_words(d)}."
     yield say(
+        "[{interval_level} interval of the whole run: {time_to_train_low_s} to "
+        "{time_to_train_high_s}.]",
+        d,
+    )
+    yield say(
         "{plan_words}: {iteration_s} an iteration of {plan.global_batch} samples, {samples_per_s} "
         f"samples/s.{'' if d['fits'] else ' It does not fit in the memory of a device.'}",
         {**d, "plan_words": plan},
@@ -128,8 +133,6 @@ def _decision(d: Values) -> Iterator[str]:
         {**d, "most": most},
     )
     yield say("Energy: {energy_j} an iteration. Cost: {cost_usd} an iteration.", d)
-    if d.get("time_to_train_s") is not None:
-        yield say("Whole run: {time_to_train_s}, {total_cost_usd}.", d)
 
 
 def _operators(iteration: Iteration, d: Values) -> Iterator[Section]:
@@ -200,7 +203,7 @@ def _pareto(
         },
     )
     memory = axis("memory of the worst rank, B", rangemode="tozero")
-    drawn = figure([points, *lines], "iteration, s", log="x", yaxis=memory)
+    drawn = figure([points, *lines], "time of an iteration", log="x", yaxis=memory)
     columns = (
         "plan | >iteration=iteration_s | >memory=memory_bytes | >energy=energy_j | >cost=cost_usd"
     )
