@@ -4,9 +4,9 @@ whatever is fitted.
 Zynq boards with networks of known layers take the layer model, its rates fitted per release.
 Everything else (data-centre and Versal cores; networks whose layers are not known) takes a
 fallback: time is proportional to a power of the operations and of the input's pixels, with one
-factor per release, board and core. The fallback knows a network's operations from its layers where
-they are known, and what it loses to rounding from them or from the whole that it was narrowed
-from; else it has the stated operations alone.
+factor per release, board and core. The fallback knows a network's operations and weights from its
+layers where they are known, and what it loses to rounding from them or from the whole that it was
+narrowed from; else it has the stated operations alone.
 """
 
 from __future__ import annotations
@@ -178,6 +178,8 @@ def _layer_times(runs: DpuRuns, trained_on: BoolArray) -> FloatArray:
 #: Rows of one platform from which its own factor is trusted as much as its architecture's: about
 #: the spread of a factor.
 _SHRINK = 2.0
+#: Features of rows whose layers are not known.
+_UNKNOWN_WIDTH = 3
 
 
 def predict_fallback(runs: DpuRuns, mode: str, trained_on: BoolArray) -> FloatArray:
@@ -191,7 +193,7 @@ def predict_fallback(runs: DpuRuns, mode: str, trained_on: BoolArray) -> FloatAr
     """
     measured = np.log(runs.times_s(mode))
     features = _features(runs)
-    has_features = np.isfinite(features[:, :-1]).all(axis=1)
+    has_features = np.isfinite(features[:, :_UNKNOWN_WIDTH]).all(axis=1)
     usable = trained_on & np.isfinite(measured) & has_features
     fold = family_folds(runs.families)
     platform = np.array(
@@ -205,8 +207,8 @@ def predict_fallback(runs: DpuRuns, mode: str, trained_on: BoolArray) -> FloatAr
             train = usable & (fold != index) & (architecture == name)
             asked = left_out & (architecture == name)
             for width, fits, asks in (
-                (3, train, asked & ~runs.has_layers),
-                (4, train & runs.has_layers, asked & runs.has_layers),
+                (_UNKNOWN_WIDTH, train, asked & ~runs.has_layers),
+                (features.shape[1], train & runs.has_layers, asked & runs.has_layers),
             ):
                 if fits.sum() >= _LEAST_ROWS and asks.any():
                     used = features[:, :width]
@@ -216,8 +218,10 @@ def predict_fallback(runs: DpuRuns, mode: str, trained_on: BoolArray) -> FloatAr
 
 
 def _features(runs: DpuRuns) -> FloatArray:
-    """ln of time at peak, ln of pixels, whether layers are known, and ln of the cycles that these
-    take over those at peak; NaN where none are known. Layers of a narrowed network are the whole's.
+    """ln of time at peak, ln of pixels, whether layers are known; of these ln of the cycles that
+    they take over those at peak and ln of their weights per operation, as engines without a copy of
+    the weights read them for each batch. NaN where none are known; layers of a narrowed network are
+    the whole's.
     """
     peak = runs.column("peak_per_s")
     lanes = runs.column("core_count") * runs.column("clock_hz") * 4096
@@ -225,14 +229,17 @@ def _features(runs: DpuRuns) -> FloatArray:
     operations = np.array([_operations(row, network) for row, network in pairs])
     known = runs.has_layers
     flop = np.array([np.nan if network is None else network.flop for network in runs.networks])
-    lost = np.full(len(runs.rows), np.nan)
+    of_layers = np.full((2, len(runs.rows)), np.nan)
     if known.any():
         some = runs.take(np.flatnonzero(known))
-        boards = _boards_of([_REFERENCE] * len(some.rows))
-        reference_s, _ = thread_times_s(join_known(some, boards), DpuRates())
-        lost[known] = np.log(reference_s / (flop[known] / _REFERENCE.peak_per_s))
+        joined = join_known(some, _boards_of([_REFERENCE] * len(some.rows)))
+        reference_s, _ = thread_times_s(joined, DpuRates())
+        weight_s = np.add.reduceat(joined.weight_s, joined.start)
+        of_layers[:, known] = np.log(
+            [reference_s, weight_s] / (flop[known] / _REFERENCE.peak_per_s)
+        )
     at_peak = np.log(operations / np.where(peak > 0, peak, lanes))
-    return np.stack([at_peak, np.log(runs.pixels), known.astype(float), lost], axis=1)
+    return np.stack([at_peak, np.log(runs.pixels), known.astype(float), *of_layers], axis=1)
 
 
 def _operations(row: DpuRow, network: KnownNetwork | None) -> float:
