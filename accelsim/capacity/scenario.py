@@ -21,6 +21,7 @@ from accelsim.errors import ProfileError
 from accelsim.estimation.options import PriceKeywords, RunKeywords
 from accelsim.files.datafile import read_mapping, validated
 from accelsim.plain import Document, Values
+from accelsim.serving.loads.requests import LONGEST_TOKENS
 from accelsim.serving.options import ATTAINMENT_FRACTION, SloTargets
 from accelsim.training.plan import ParallelismPlan
 from accelsim.units import to_si
@@ -73,7 +74,9 @@ class Service(Part):
         prompt: Lengths of prompts in tokens, as `accelsim.serve` takes them; those of a model that
             generates are its usual ones where None.
         output: Lengths of outputs.
-        trace: File of requests in place of both; they come at the rate of the service.
+        session: Sessions of an agent, as `accelsim.serve` takes them; rates are of sessions then.
+        prefix_tokens: Tokens of a system prompt that all prompts start with.
+        trace: File of requests in place of these; they come at the rate of the service.
         ttft_p99_s: Limit of the time to the first token.
         tpot_p99_s: Limit of the mean time of a further token.
         ttft_s: The same of the share `attainment_fraction`.
@@ -98,6 +101,8 @@ class Service(Part):
     max_batch: int = Field(default=128, ge=1, le=4096)
     prompt: str | None = None
     output: str | None = None
+    session: str | None = None
+    prefix_tokens: int = Field(default=0, ge=0, le=LONGEST_TOKENS)
     trace: str | None = None
     ttft_p99_s: float | None = Field(default=None, gt=0, le=86_400)
     tpot_p99_s: float | None = Field(default=None, gt=0, le=86_400)
@@ -131,8 +136,10 @@ class Service(Part):
         if strict and (others or self.attainment_fraction is not None):
             other = others[0][0] if others else "attainment_fraction"
             raise ValueError(f"{strict[0][0]} is of 99 % of the requests: leave {other} out")
-        if self.trace is not None and (self.prompt is not None or self.output is not None):
-            raise ValueError("trace has the lengths of the requests: leave prompt and output out")
+        lengths = ("prompt", "output", "session", "prefix_tokens")
+        said = [name for name in lengths if getattr(self, name)]
+        if self.trace is not None and said:
+            raise ValueError(f"trace has the lengths of the requests: leave {said[0]} out")
         if "precision" in self.run and self.precision:
             raise ValueError("precision stands in run, too: give it once")
         return self

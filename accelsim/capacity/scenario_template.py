@@ -24,6 +24,8 @@ services:
     # of a language model; the latency is then of the whole answer, or left out:
     # prompt: lognormal:600:0.8  # lengths in tokens, as for accelsim serve
     # output: lognormal:160:0.6
+    # session: steps=8,gap=2s    # agents, as serve --session; rates are of sessions then
+    # prefix_tokens: 4000        # a system prompt that all prompts start with
     # trace: requests.csv        # or requests as they came
     # ttft_ms: 500               # for 90 % of the requests; ttft_p99_ms for 99 %
     # tpot_ms: 30

@@ -23,6 +23,7 @@ from accelsim.plain import Values
 from accelsim.serving.layouts import RANKS, Layouts, LayoutSearch, ranks_tried
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns
+from accelsim.serving.loads.sessions import session_options
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.trust import ServedRun
 
@@ -160,9 +161,11 @@ class TokenAnswer:
 
     @property
     def mean_tokens(self) -> tuple[float, float] | None:
-        """Those of the load; see `ServiceAnswer`."""
-        shape = self.first.shape
-        return (shape.prompt_tokens, shape.output_tokens) if shape.output_tokens else None
+        """Those of the load, of a session all of its requests'; see `ServiceAnswer`."""
+        columns = self.first.columns
+        means = (columns.prompt_tokens.mean(), columns.output_tokens.mean())
+        prompt, output = (columns.per_start * float(mean) for mean in means)
+        return (prompt, output) if output else None
 
     def request_times(self, asked: Asked) -> Values:
         """First and further tokens; see `ServiceAnswer`."""
@@ -232,6 +235,8 @@ def _load(service: Service) -> Arrivals | RequestColumns | None:
     usual = service.run.get("seq_len", model.default.seq_len)
     return Arrivals(
         rate_per_s=service.peak_per_s,
+        session=session_options("session", service.session) if service.session else None,
+        prefix_tokens=service.prefix_tokens,
         prompt=prompt or str(usual),
         output=output or str(length),
     )

@@ -279,17 +279,18 @@ class LayoutSearch:
             plan,
             self.arrivals,
             self.seed,
-            full_batch(plan, self.shape).of_starts(self._columns),
+            full_batch(plan, self.shape).of_starts(self.columns),
             self.longest,
         )
 
     @cached_property
     def shape(self) -> LoadShape:
         """Means of the load's requests."""
-        return LoadShape.of(self._columns)
+        return LoadShape.of(self.columns)
 
     @cached_property
-    def _columns(self) -> RequestColumns:
+    def columns(self) -> RequestColumns:
+        """The requests at the rate of the load, or one a second."""
         return drawn_requests(self.arrivals, self.rate_per_s or 1.0, RandomStreams(self.seed))
 
     @cached_property
@@ -297,7 +298,7 @@ class LayoutSearch:
         """Least time to the first token, and of a further one, of the requests at the quantile that
         the targets are asked of: no batch is faster than one request alone.
         """
-        share, plan, drawn = self.plan.options.slo.attainment_fraction, self.plan, self._columns
+        share, plan, drawn = self.plan.options.slo.attainment_fraction, self.plan, self.columns
         prompt = float(np.quantile(drawn.prompt_tokens, share, method="inverted_cdf"))
         held = float(np.quantile(drawn.prompt_tokens + 0.5 * drawn.output_tokens, share))
         tokens = min(max(int(prompt), 1), plan.max_batch_tokens)
@@ -306,7 +307,8 @@ class LayoutSearch:
         return first, plan.steps.decode_run(1, held, 1)[0] if has_more else 0.0
 
     def full_dynamic_j(self, idle_w: float) -> float:
-        """Energy of a request in a full batch on top of idle power; no batch spends less.
+        """Energy of a request, or of all of a session's, in a full batch on top of idle power; no
+        batch spends less.
 
         Args:
             idle_w: Power of a replica without load.
@@ -318,7 +320,8 @@ class LayoutSearch:
         if shape.output_tokens > 1:
             further = plan.steps.decode_run(count, count * shape.decode_context, 1)
             parts.append((further, (shape.output_tokens - 1) / count))
-        return sum(max(joules - idle_w * time_s, 0.0) * n for (time_s, joules), n in parts)
+        each = sum(max(joules - idle_w * time_s, 0.0) * n for (time_s, joules), n in parts)
+        return each * self.columns.per_start
 
     @property
     def is_able(self) -> bool:
@@ -326,7 +329,7 @@ class LayoutSearch:
         slo, (first, further) = _loosest(self.plan.options), self.alone_s
         if not self.plan.is_continuous or self.plan.options.guessed is not None:
             return True
-        is_new = self._columns.prefix_group is None  # else a part of the prompt is cached
+        is_new = self.columns.prefix_group is None  # else a part of the prompt is cached
         is_soon = not is_new or first <= (slo.ttft_s or math.inf)
         return is_soon and further <= (slo.tpot_s or math.inf)
 
@@ -347,7 +350,7 @@ class LayoutSearch:
         streams = RandomStreams(self.seed)
         plan = replace(plan, options=replace(plan.options, replicas=replicas))
         is_own = rate_per_s == self.rate_per_s
-        columns = self._columns if is_own else drawn_requests(self.arrivals, rate_per_s, streams)
+        columns = self.columns if is_own else drawn_requests(self.arrivals, rate_per_s, streams)
         load = described(self.arrivals) | {"rate_per_s": rate_per_s}
         return simulate_plan(plan, columns, self.price(replicas), streams, load, hopeless)
 

@@ -6,6 +6,7 @@ import accelsim
 from accelsim.capacity.replica_answers import Asked
 from accelsim.capacity.scenario import load_scenario
 from accelsim.capacity.token_service import TokenAnswer, service_answers
+from accelsim.errors import ProfileError
 from accelsim.serving.find import find
 
 CHAT = {
@@ -52,6 +53,29 @@ def test_the_replicas_are_those_that_serve_finds_and_no_fewer_hold(answer):
     assert answer.holds(int(found.value), asked, asked)
     if found.value > 1:
         assert not answer.holds(int(found.value) - 1, asked, asked)
+
+
+def test_a_service_of_agents_needs_what_its_steps_need(answer):
+    """Sessions of one step are requests; those of four need more, and four times the tokens."""
+
+    def of_sessions(**more):
+        service = CHAT["services"][0] | more
+        (found,) = service_answers(
+            load_scenario(CHAT | {"services": [service]}).services[0], "l4", 0
+        )
+        return found
+
+    asked = Asked(60.0)
+    alone, steps = of_sessions(session="steps=1"), of_sessions(session="steps=4,tool=50")
+    assert alone.needed(asked) == answer.needed(asked)
+    assert alone.mean_tokens == answer.mean_tokens
+    assert alone.dynamic_j(asked) == pytest.approx(answer.dynamic_j(asked))
+    assert steps.needed(asked) >= steps.fewest(asked) > answer.fewest(asked)
+    assert steps.mean_tokens[1] == pytest.approx(4 * answer.mean_tokens[1], rel=0.1)
+    of_trace = {"trace": "t.csv", "prompt": None, "output": None, "session": "steps=2"}
+    scenario = CHAT | {"services": [CHAT["services"][0] | of_trace]}
+    with pytest.raises(ProfileError, match="leave session out"):
+        load_scenario(scenario)
 
 
 def test_the_finalist_holds_its_limits():

@@ -115,7 +115,7 @@ def _serve(point: Document) -> Result:
     model = point.pop("model", "")
     is_language = workload_catalog.workload(model).autoregressive
     lengths = {} if is_language else {"prompt": "1", "output": "0"}
-    load = Arrivals(**{**lengths, **_taken(point, _LOAD)})
+    load = Arrivals(**{**lengths, **read_texts(Arrivals, _taken(point, _LOAD))})
     options = ServingOptions(slo=slo, **read_texts(ServingOptions, _taken(point, _SERVING)))
     return serve(model, point.pop("device", ""), load, options, **point)
 
