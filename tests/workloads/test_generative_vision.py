@@ -43,10 +43,21 @@ def test_ssd_mobilenet_predicts_1917_boxes():
     assert sum(row["out_h"] ** 2 * row["channels_out"] // 4 for row in heads) == 1917
 
 
-def test_yolo_v8_predicts_8400_boxes():
-    graph = graph_of("yolo-v8n")
-    expectation = graph.dimensions_of(graph.path.index("model.22.dfl") + 1)
+@pytest.mark.parametrize(("name", "head"), [("yolo-v8n", "model.22"), ("yolo11n", "model.23")])
+def test_yolo_predicts_8400_boxes(name, head):
+    graph = graph_of(name)
+    expectation = graph.dimensions_of(graph.path.index(f"{head}.dfl") + 1)
     assert expectation["out_h"] * expectation["out_w"] == 4 * 8400
+
+
+def test_yolo11_attends_with_keys_of_half_the_width():
+    """Heads of 64 channels over the 20 x 20 positions of the last map; one block in n, two in x."""
+    for name, heads, blocks in (("yolo11n", 2, 1), ("yolo11x", 6, 2)):
+        attention = rows(graph_of(name), OperatorKind.ATTENTION)
+        assert len(attention) == blocks
+        for row in attention:
+            assert (row["heads"], row["q_len"], row["kv_len"]) == (heads, 400, 400)
+            assert (row["head_dim"], row["value_dim"]) == (32, 64)
 
 
 def test_original_unet_shrinks_572_to_388():

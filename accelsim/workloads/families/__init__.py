@@ -28,7 +28,7 @@ _FAMILIES = {
     "mobile": "efficientnet mobilenet-v1 mobilenet-v2 mobilenet-v3",
     "networks": """darknet edge-classifier edge-detector edge-segmenter googlenet
         inception-resnet-v2 inception-v1 inception-v2 inception-v3 inception-v4 resnet-variant
-        sphereface ssd-mobilenet-v1 ssd-resnet34 ssd-vgg16 yolo-v3 yolo-v8""",
+        sphereface ssd-mobilenet-v1 ssd-resnet34 ssd-vgg16 yolo-11 yolo-v3 yolo-v8""",
     "recommender": "collaborative-filtering dlrm",
     "recurrent": "recurrent recurrent-translator speech-transducer",
     "segmentation": "unet volumetric-unet",

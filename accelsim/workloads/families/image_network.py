@@ -10,8 +10,9 @@ channels. "64/3l" has no activation behind its normalisation, "64/3o" is an outp
 neither. Words without channels are "dw/3" (depthwise), "pool/3s2" and "avg/3" (pools; "c" rounds
 sizes up), "gap" (global average), "up/2" (nearest neighbours), "half" (half the channels), "fold/2"
 and "spread" (space to depth and back), "flat" (all but the batch joined), "l2" (a scaled L2 norm
-over channels), "bn" and "relu"; "raise:64" is a transposed convolution to twice the size,
-"linear:10" a linear layer.
+over channels), "attend/64" (queries, keys and values, keys of half the width, to heads of 64
+channels that attend over positions), "bn" and "relu"; "raise:64" is a transposed convolution to
+twice the size, "linear:10" a linear layer.
 
 A network is a file of `workloads/networks`: steps, one after the other, each on what the step
 before it wrote. The keys of a step:
@@ -45,7 +46,7 @@ from accelsim.workloads.builder import GraphBuilder, Saved, Tensor
 from accelsim.workloads.operator import OperatorKind
 
 _WORD = re.compile(
-    r"(?:(pool|avg|gap|up|half|fold|spread|flat|l2|bn|relu|dw)"
+    r"(?:(pool|avg|gap|up|half|fold|spread|flat|l2|bn|relu|dw|attend)"
     r"|(?:(linear|raise):)?((?:\d+|in)(?:\*(?:\d+|in))*))"
     r"(?:/(\d+)(?:x(\d+))?)?(?:s(\d))?([vclo]*)(?:d(\d+))?"
 )
@@ -233,6 +234,17 @@ def _spread(b: GraphBuilder, x: Tensor, _: LayerStep) -> Tensor:
     return b.copy(x, shape=(batch, channels // 4, 2 * height, 2 * width), name="depth_to_space")
 
 
+def _attend(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
+    """Attention of queries, keys and values (n, 2 c, h, w) to (n, c, h, w)."""
+    batch, channels, *sides = x.shape
+    width = channels // 2
+    heads = max(width // step.window[0], 1)
+    rows = (batch, heads, prod(sides))
+    value_dim = width // heads
+    q, k = (b.part(x, *rows, value_dim // 2) for _ in range(2))
+    return b.view(b.attention(q, k, b.part(x, *rows, value_dim)), batch, width, *sides)
+
+
 def _scaled_norm(b: GraphBuilder, x: Tensor, _: LayerStep) -> Tensor:
     """L2 normalisation over channels with a learned scale."""
     channels = x.shape[1]
@@ -256,6 +268,7 @@ _OTHERS: Mapping[str, Callable[[GraphBuilder, Tensor, LayerStep], Tensor]] = {
     "gap": lambda b, x, _: b.global_pool(x),
     "up": lambda b, x, step: b.upsample(x, step.window[0]),
     "half": _half,
+    "attend": _attend,
     "fold": _fold,
     "spread": _spread,
     "flat": lambda b, x, _: b.view(x, x.shape[0], prod(x.shape[1:])),

@@ -95,8 +95,8 @@ def write_sphereface(b: GraphBuilder, p: SphereFaceParameters, shape: PassShape)
     write_network(b, image_input(b, p, shape), "sphereface", **values)
 
 
-class YoloV8Parameters(ImageParameters):
-    """YOLOv8.
+class YoloParameters(ImageParameters):
+    """A YOLO of Ultralytics.
 
     Attributes:
         depth_multiplier: Scale of block repeats.
@@ -114,7 +114,7 @@ _BINS = 16
 
 
 def yolo_sizes(width: float, depth: float, max_channels: int = 1024) -> Document:
-    """Scaled channels c64, c128, ..., multiples of 8, and repeats n3, n6, n9 of a YOLO's blocks.
+    """Scaled channels c64, c128, ..., multiples of 8, and repeats n2, n3, ... of a YOLO's blocks.
 
     Args:
         width: Scale of channel counts.
@@ -125,33 +125,66 @@ def yolo_sizes(width: float, depth: float, max_channels: int = 1024) -> Document
         f"c{base}": -int(-min(base, max_channels) * width // 8) * 8
         for base in (64, 128, 256, 384, 512, 768, 1024)
     }
-    return sizes | {f"n{base}": max(1, round(base * depth)) for base in (3, 6, 9)}
+    return sizes | {f"n{base}": max(1, round(base * depth)) for base in (2, 3, 6, 9)}
 
 
-@family("yolo-v8", YoloV8Parameters)
-def write_yolo_v8(b: GraphBuilder, p: YoloV8Parameters, shape: PassShape) -> None:
+@family("yolo-v8", YoloParameters)
+def write_yolo_v8(b: GraphBuilder, p: YoloParameters, shape: PassShape) -> None:
     """Backbone, two-way feature pyramid, decoupled heads.
 
     Jocher et al., Ultralytics YOLOv8, 2023.
     """
     values = yolo_sizes(p.width_multiplier, p.depth_multiplier, p.max_channels)
-    first = values["c256"]
-    for base in (3, 6):
-        blocks = (f"y{index}" for index in range(values[f"n{base}"]))
-        values[f"parts{base}"] = ["half", "half", *blocks]
-    values |= {
-        "pooled": values["c1024"] // 2,
+    _write_yolo(b, p, shape, "yolo-v8", {**values, "head": "model.22"})
+
+
+class Yolo11Parameters(YoloParameters):
+    """A YOLO11.
+
+    Attributes:
+        deep: Whether every cross-stage block has cross-stage blocks inside (m, l and x).
+    """
+
+    deep: bool = False
+
+
+@family("yolo-11", Yolo11Parameters)
+def write_yolo_11(b: GraphBuilder, p: Yolo11Parameters, shape: PassShape) -> None:
+    """YOLOv8 with narrower blocks, attention and separable class heads.
+
+    Jocher and Qiu, Ultralytics YOLO11, 2024.
+    """
+    values = yolo_sizes(p.width_multiplier, p.depth_multiplier, p.max_channels)
+    for base in (256, 512, 1024):
+        for name, by in (("fourth", 4), ("eighth", 8)):
+            values[f"{name}{base}"] = values[f"c{base}"] // by
+    values |= {"shallow": "deep" if p.deep else "shallow", "head": "model.23"}
+    _write_yolo(b, p, shape, "yolo-11", values)
+
+
+def _write_yolo(
+    b: GraphBuilder, p: YoloParameters, shape: PassShape, network: str, values: Document
+) -> None:
+    first, last = values["c256"], values["c1024"] // 2
+    parts = {
+        f"parts{base}": ["half", "half", *(f"y{index}" for index in range(values[f"n{base}"]))]
+        for base in (2, 3, 6)
+    }
+    values = {
+        **values,
+        **parts,
+        "pooled": last,
+        "attended_width": last,
         "classes": p.classes,
         "box_width": max(16, first // 4, 4 * _BINS),
         "class_width": max(first, min(p.classes, 100)),
     }
     maps: dict[str, Tensor] = {}
-    write_network(b, image_input(b, p, shape), "yolo-v8", maps=maps, **values)
+    write_network(b, image_input(b, p, shape), network, maps=maps, **values)
     levels = [maps[f"level{index}"] for index in range(3)]
     boxes = sum(prod(x.shape[2:]) for x in levels)
-    with b.scope(
-        "model.22.dfl"
-    ):  # expectation over the bins: softmax, then a fixed 1x1 convolution
+    # Expectation over the bins: softmax, then a fixed 1x1 convolution.
+    with b.scope(f"{values['head']}.dfl"):
         x = b.softmax(b.part(levels[0], shape.batch, 4 * boxes, _BINS))
         b.conv(b.view(x, shape.batch, _BINS, 4, boxes), 1, 1)
 
