@@ -255,14 +255,18 @@ def _sureness(scenario: Scenario, best: FleetAnswer) -> str:
     ]
     longer = 1.0 + best.headroom_fraction
     is_ratio = longer > _TIMES
-    much = f"{decimal(longer)} times as long as" if is_ratio else f"{longer - 1:.0%} longer than"
+    much = (
+        f"{decimal(longer)} times as long as"
+        if is_ratio
+        else f"{100 * (longer - 1):.0f} % longer than"
+    )
     return f"All may take {much} predicted; {' and '.join(odds)} over {over}."
 
 
 def _chance(share: float, half_width: float) -> str:
     """A probability with its half-width; near one, what it is above."""
     low = share - half_width
-    return "more than 99 %" if low > _SURE else f"{100 * share:.0f} +- {100 * half_width:.0f} %"
+    return "more than 99 %" if low > _SURE else f"{100 * share:.0f} ± {100 * half_width:.0f} %"
 
 
 def layouts(fleet: FleetAnswer) -> str:

@@ -18,6 +18,7 @@ from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.estimate import Estimate
 from accelsim.frozen import frozen
+from accelsim.quantity import usd
 
 _LARGEST = 1e15
 
@@ -185,7 +186,7 @@ def _point(
     names = (option.name, reference.name, option.nre_usd, cost, base)
     rates = (option.rate_per_s, reference.rate_per_s)
     if math.isinf(volume):
-        both = f"{cost:,.2f} against {base:,.2f} USD"
+        both = f"{usd(cost)} against {usd(base)}"
         reason = f"its hardware and electricity cost more per demand ({both})"
         if option.nre_usd < reference.nre_usd:
             most = (reference.nre_usd - option.nre_usd) / (cost - base)

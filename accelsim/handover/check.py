@@ -305,7 +305,7 @@ def _check_layout(
         yield InvalidValueError("pp", options.pp, f"at most {max(layers, 1)} layers")
     most = getattr(parameters, "max_positions", 0)
     if most and context > most:
-        allowed = f"at most {most:,} tokens, which {workload.name} was trained on"
+        allowed = f"at most {most:,} tokens, the longest text {workload.name} was trained for"
         yield InvalidValueError("max_context", context, allowed)
 
 

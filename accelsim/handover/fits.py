@@ -228,7 +228,9 @@ def _context(context: int | None, model: Workload) -> int:
     if context is None:
         return min(USUAL_CONTEXT, trained)
     if not _GENERATED < context <= trained:
-        allowed = f"{_GENERATED + 1} to {trained:,}, the tokens that {model.name} was trained on"
+        allowed = (
+            f"{_GENERATED + 1} to {trained:,} tokens, the longest text {model.name} was trained for"
+        )
         raise InvalidValueError("context", context, allowed)
     return context
 

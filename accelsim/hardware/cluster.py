@@ -136,8 +136,8 @@ class Cluster:
             return ()
         installed = self.installed_node_count * self.node.device_count
         warning = (
-            f"{self.device_count:,} devices taken, {self.name} as installed has {installed:,}: "
-            f"its last tier, {self.tiers[-1].name}, is taken as larger"
+            f"{self.name} has {installed:,} devices as installed, not {self.device_count:,}: "
+            f"its last tier, {self.tiers[-1].name}, is assumed to grow"
         )
         return (warning,)
 

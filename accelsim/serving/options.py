@@ -89,7 +89,7 @@ class SloTargets:
         parts = [
             f"{name} {duration(time_s)}" for name, time_s in times.items() if time_s is not None
         ]
-        return f"{', '.join(parts)} for {self.attainment_fraction:.0%} of the requests"
+        return f"{', '.join(parts)} for {100 * self.attainment_fraction:g} % of the requests"
 
     @property
     def is_empty(self) -> bool:

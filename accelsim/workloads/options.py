@@ -33,7 +33,8 @@ class ModelOptions:
         metavar="NAME",
     )
     weight_format: str | None = option(
-        "Format of stored weights, without the arithmetic: int8, mxfp4 ...", metavar="NAME"
+        "Format that weights are stored in; arithmetic stays in --precision: int8, mxfp4 ...",
+        metavar="NAME",
     )
     kv_format: str | None = option(
         "Format of cached keys and values: fp8, int8 ...", metavar="NAME", flags="--kv"
