@@ -60,6 +60,13 @@ def test_yolo11_attends_with_keys_of_half_the_width():
             assert (row["head_dim"], row["value_dim"]) == (32, 64)
 
 
+def test_detr_decodes_a_hundred_objects_from_the_last_map():
+    """Carion et al. 2020: 800 x 1,137 pixels, 32 of them a position each way; six layers each."""
+    attention = rows(graph_of("detr-resnet-50"), OperatorKind.ATTENTION)
+    lengths = [(row["q_len"], row["kv_len"]) for row in attention]
+    assert lengths == [(25 * 36, 25 * 36)] * 6 + [(100, 100), (100, 25 * 36)] * 6
+
+
 def test_original_unet_shrinks_572_to_388():
     """Ronneberger et al. 2015, figure 1."""
     last = rows(graph_of("unet"), OperatorKind.CONV)[-1]

@@ -19,6 +19,7 @@ _PACKAGE = "accelsim.workloads.families"
 _FAMILIES = {
     "convnext": "convnext",
     "decoder": "decoder",
+    "detection_transformer": "detection-transformer",
     "diffusion": "latent-decoder latent-diffusion",
     "diffusion_transformer": "diffusion-transformer",
     "dual_encoder": "dual-encoder",
