@@ -37,6 +37,8 @@ _TRANSPARENT = "rgba(0,0,0,0)"
 _PACKING = 5
 _GRID = "#d5dce2"
 _HEIGHT = 460
+#: Name of a trace that a phone has room for in one line.
+_WIDEST_NAME = 40
 #: Decades below which a logarithmic axis has ticks at 2 and 5, and decades with ticks beside those
 #: of the data, as sliders move these.
 _SHORT_DECADES = 3
@@ -282,7 +284,8 @@ def trace(
         more: What else plotly knows of them.
     """
     texts = {} if text is None else {"text": [label(str(one)) for one in text]}
-    own = {"type": "scatter", "mode": mode, "name": label(name), "x": list(x), "y": list(y)}
+    shown = label(name).replace(", ", ",<br>" if len(name) > _WIDEST_NAME else ", ")
+    own = {"type": "scatter", "mode": mode, "name": shown, "x": list(x), "y": list(y)}
     return own | more | texts
 
 
