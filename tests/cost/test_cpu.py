@@ -149,6 +149,11 @@ def test_narrow_formats_are_faster_where_the_units_have_them():
     assert times["int8"] < times["bf16"] < times["fp32"] < times["fp64"]
 
 
+def test_the_spread_of_an_operator_is_that_of_its_format():
+    spreads = [cost_cpu(gemm(64, 64, 64, dtype), XEON).log_sigma[0] for dtype in ("fp32", "int8")]
+    assert spreads[0] < spreads[1]
+
+
 def test_formats_without_units_take_fp32_time_and_conversion():
     assert Dtype.BF16 not in HASWELL.peak_flop_per_s
     fp32 = cost_cpu(gemm(1024, 1024, 1024, "fp32"), HASWELL)
