@@ -54,7 +54,7 @@ def plan(
     report: Any | None = None,
     best_alone: bool = False,
 ) -> CapacityPlan:
-    """Recommend a fleet.
+    """Recommend the cheapest fleet for the services and jobs of a scenario.
 
     Args:
         scenario: File, its content, or a scenario.

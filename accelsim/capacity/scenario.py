@@ -354,7 +354,7 @@ def _refuses_by_name(model: type[_M]) -> type[_M]:
 
 @_refuses_by_name
 class Scenario(Part):
-    """A question of capacity.
+    """Services and jobs to run, devices to choose among, and limits to keep: what `plan` answers.
 
     Attributes:
         name: Its name in the answer.

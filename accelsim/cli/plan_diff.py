@@ -8,6 +8,7 @@ import typer
 
 from accelsim.cli.check import LineWords
 from accelsim.cli.entry import WORSE
+from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.economics.device_price import PriceChoice
 from accelsim.option import argument, option
@@ -33,7 +34,8 @@ def plan_diff(
     from accelsim.handover.difference import difference
     from accelsim.report.handover import difference_view
 
-    result = difference(old, new, words.question(load, price), tolerance)
+    with progress_bar("comparing", quiet=output.quiet):
+        result = difference(old, new, words.question(load, price), tolerance)
     rows = result.figures()["changes"]
     columns = ("what", "before", "after", "change_fraction", "verdict")
     output.emit(result.to_dict(), lambda: difference_view(result), rows=rows, columns=columns)

@@ -15,8 +15,8 @@ from accelsim.plain import Document
 _WIDEST_LABEL = 60
 #: Width from which there is room for the bar and what is being done.
 _ROOMY = 80
-#: Seconds between two lines in a pipe.
-_LINE_S = 10.0
+#: Seconds before the first line in a pipe, and between two.
+_FIRST_LINE_S, _LINE_S = 2.0, 10.0
 
 
 class Report(Protocol):
@@ -36,8 +36,9 @@ class Report(Protocol):
 
 
 def _lines(title: str, unit: str) -> Report:
-    """Writes a line of how far the work has come, `_LINE_S` seconds after the last one."""
-    start = last = monotonic()
+    """Writes a line of how far the work has come after `_FIRST_LINE_S`, then each `_LINE_S`."""
+    start = monotonic()
+    last = start + _FIRST_LINE_S - _LINE_S
 
     def report(done: float, total: float | None, label: str, about: str | None = None) -> None:
         nonlocal last

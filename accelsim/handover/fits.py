@@ -97,7 +97,7 @@ class Way:
 
 @frozen(repr=False)
 class Fits(Result):
-    """What of a model fits on a board.
+    """Which formats of a model fit on a board, and how fast each is.
 
     Attributes:
         workload: Model.
@@ -163,7 +163,7 @@ def fits(
     memory_gib: float | None = None,
     host: str | DeviceProfile | None = None,
 ) -> Fits:
-    """What of a model fits on a board, how fast it generates there, and what line runs it.
+    """Say which formats of a model fit on a board, how fast each is, and the line that runs it.
 
     Args:
         workload: Name, path or `Workload` of a model that generates text.

@@ -97,7 +97,7 @@ class Tier:
 @checked
 @frozen
 class Cluster:
-    """Equal nodes under ordered tiers.
+    """Equal nodes joined by tiers of links, the nearest tier first.
 
     Attributes:
         name: Name in the catalogue.

@@ -20,7 +20,7 @@ from accelsim.frozen import frozen
 @checked
 @frozen
 class RandomStreams:
-    """Streams of one seed.
+    """Generators of random numbers, independent of each other, all from one seed.
 
     Attributes:
         seed: Whole number >= 0.

@@ -69,7 +69,7 @@ class StepFunction:
 
 @frozen(eq=False)
 class Timeline:
-    """Rows that ran, n of them, in no particular order.
+    """When each task ran: n rows, in no particular order.
 
     Attributes:
         resource: Codes into `resources`, shape (n,).

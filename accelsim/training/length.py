@@ -33,7 +33,7 @@ _AMOUNTS = ("tokens", "samples", "epochs", "iterations")
 @checked
 @frozen
 class RunLength:
-    """How long a run is; exactly one of the first four.
+    """How long a training run is; give exactly one of the first four fields.
 
     Attributes:
         iterations: Iterations.

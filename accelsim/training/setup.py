@@ -95,7 +95,7 @@ class TrainingPlace:
 @checked
 @frozen
 class Conditions:
-    """What else slows an iteration.
+    """What else slows an iteration of training.
 
     Attributes:
         straggler_fraction: Standard deviation of the ranks' speeds; all wait for the slowest.

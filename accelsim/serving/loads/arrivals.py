@@ -43,7 +43,7 @@ _MOST_REQUESTS = 1_000_000
 @checked
 @frozen
 class Arrivals:
-    """A load.
+    """When requests come, and how long their prompts and answers are.
 
     Attributes:
         period_s: Period of "diurnal".
