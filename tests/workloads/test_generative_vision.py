@@ -163,3 +163,28 @@ def test_three_dimensional_unet_shrinks_132_to_44():
     """Cicek et al. 2016, figure 2."""
     last = rows(graph_of("unet-3d"), OperatorKind.CONV)[-1]
     assert (last["out_d"], last["out_h"], last["out_w"]) == (44, 44, 44)
+
+
+@pytest.mark.parametrize(
+    ("name", "image_size", "tokens"),
+    [
+        # Qwen's processor rounds sides to whole tokens of 28 (2.5) and 32 pixels (3).
+        ("qwen2.5-vl-7b-vision", 1024, 37**2),
+        ("qwen2.5-vl-7b-vision", 20, 1),
+        ("qwen3-vl-8b-vision", 1024, 32**2),
+        ("llama-4-vision", 0, 144),
+        ("gemma-3-27b-vision", 0, 256),
+    ],
+)
+def test_a_picture_takes_the_tokens_of_its_model(name, image_size, tokens):
+    assert workload(name).parameters.tokens(image_size) == tokens
+    last = rows(graph_of(name, image_size=image_size), OperatorKind.GEMM)[-1]
+    assert last["m"] == tokens
+
+
+def test_qwen_attends_within_windows_in_28_of_32_layers():
+    attention = rows(graph_of("qwen2.5-vl-7b-vision"), OperatorKind.ATTENTION)
+    whole = [index for index, row in enumerate(attention) if row["q_len"] == 74**2]
+    assert whole == [7, 15, 23, 31]
+    assert all(64 <= row["q_len"] < 128 for row in attention if row["q_len"] != 74**2)
+    assert len({row["q_len"] * row["batch"] for row in attention}) == 1

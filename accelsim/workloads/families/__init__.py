@@ -30,6 +30,7 @@ _FAMILIES = {
     "networks": """darknet edge-classifier edge-detector edge-segmenter googlenet
         inception-resnet-v2 inception-v1 inception-v2 inception-v3 inception-v4 resnet-variant
         sphereface ssd-mobilenet-v1 ssd-resnet34 ssd-vgg16 yolo-11 yolo-v3 yolo-v8""",
+    "picture_encoder": "picture-encoder",
     "recommender": "collaborative-filtering dlrm",
     "recurrent": "recurrent recurrent-translator speech-transducer",
     "segmentation": "unet volumetric-unet",
