@@ -3,6 +3,7 @@
 import pytest
 
 from accelsim import catalog
+from accelsim.cost.cpu import cost_cpu
 from accelsim.cost.cpu.machine import cpu_machine
 from accelsim.cost.cpu.parameters import cpu_parameters
 from accelsim.cost.cpu.quantised import quantised
@@ -66,3 +67,10 @@ def test_convolutions_and_their_sums_stay_in_bytes():
     b.activation(b.add(b.conv(x, 8, 1), x))
     graph = fuse_elementwise(b.build(), "activations")
     assert in_floats(graph).bytes.tolist() == graph.bytes.tolist()
+
+
+def test_floats_of_a_quantised_network_are_as_uncertain_as_the_rest_of_it():
+    device = catalog.device("xeon-platinum-8280")
+    of_bytes, of_floats = (cost_cpu(block(name), device).log_sigma for name in ("int8", "fp32"))
+    assert (of_bytes == of_bytes[0]).all()
+    assert (of_floats < of_bytes[0]).all()

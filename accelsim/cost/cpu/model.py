@@ -83,9 +83,12 @@ def cost_cpu(
     machine = cpu_machine(graph, device, execution, values)
     rates = energy_rates(device, values.energy_overhead_ratio)
     active = values.active_power_fraction * machine.threads / device.core_count.value
+    least_sigma = np.where(graph.dtype == Dtype.FP32, _FP32_SIGMA, _SIGMA)
     graph = quantised(graph, machine)
     if values.kernels is None:
         costs = FORMULAS.evaluate(graph, machine, values, device.name)
+        # what a network in INT8 runs in floats is as uncertain as the rest of it
+        costs = replace(costs, log_sigma=np.maximum(costs.log_sigma, least_sigma))
         return assemble_table(graph, costs, rates, active_fraction=active)
     formulas = partial(_costs_beside_kernels, graph, machine)
     costs, context_log_sigma = measured_costs(graph, formulas, machine, values.kernels)
