@@ -51,7 +51,7 @@ _COLUMNS = (
 _MOST_POINTS = 5_000
 _MOST_DRAWN = 10_000
 #: From this many points on names are shown by the pointer alone.
-_MANY = 60
+_MANY = 20
 _MOST_NAMES = 20
 _MOST_TIED = 3
 _LIFE_YEARS = 3.0
@@ -214,7 +214,7 @@ def _pareto(
     shown = beaten[:: len(beaten) // most_points + 1]
     shown_front = kept[:: len(kept) // most_points + 1]
     traces = [
-        _points("beaten", shown, most, "#7f8a94", is_named=len(shown) <= _MANY),
+        _points("beaten", shown, most, "#7f8a94"),
         _points("on the front", shown_front, most, "#e08a1e"),
         *limit_lines(priced, limits),
     ]
@@ -244,10 +244,11 @@ def _cells(row: Values, is_on_front: bool) -> Document:
     return {**row, "is_on": "yes" if is_on_front else "no", "limit": limit}
 
 
-def _points(
-    name: str, rows: Sequence[Values], most: float, colour: str, *, is_named: bool = True
-) -> Document:
-    """Marks whose area grows with the energy, up to the largest of the figure."""
+def _points(name: str, rows: Sequence[Values], most: float, colour: str) -> Document:
+    """Marks whose area grows with the energy, up to the largest of the figure; with their names
+    where they are few.
+    """
+    is_named = len(rows) <= _MANY
     times, energies, costs = ([row[goal] for row in rows] for goal in _GOALS)
     return trace(
         name,

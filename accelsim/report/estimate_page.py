@@ -86,7 +86,12 @@ def batches_page(document: Values, command: str) -> Page:
     ]
     title = f"{runs[0]['workload']} on {runs[0]['device']}, {len(runs)} batches"
     warnings = (text for run in runs for text in run["warnings"])
-    return Page.of(title, (by_batch.text,), sections, command, warnings)
+    words = (
+        "1 × {device}, batch {batch}: {latency_s} ({interval_level} interval {latency_low_s} to "
+        "{latency_high_s})[, {cost_usd_per_1000} per 1,000][, {energy_per_sample_j} per sample]."
+    )
+    decision = (by_batch.text, *(say(words, run) for run in chosen))
+    return Page.of(title, decision, sections, command, warnings)
 
 
 def _row(one: Values) -> Document:

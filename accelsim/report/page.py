@@ -331,8 +331,13 @@ def _log_ticks(data: Iterable[Document], name: str, title: str) -> Document:
     ticks = [step * 10.0**decade for decade in decades for step in steps]
     write = duration if "time" in title else number
     texts = (write(tick).partition(" ") for tick in ticks)
-    shown = [f"{float(digits.replace(',', '')):g} {unit}".rstrip() for digits, _, unit in texts]
+    shown = [f"{_plain(digits)} {unit}".rstrip() for digits, _, unit in texts]
     return {"type": "log", "tickvals": ticks, "ticktext": shown}
+
+
+def _plain(digits: str) -> str:
+    """A number without zeros at its end."""
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
 def axis(title: str, **more: object) -> Document:
