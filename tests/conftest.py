@@ -6,11 +6,16 @@ not say otherwise; `make quick` takes 20, and leaves out what needs torch or sta
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -78,3 +83,37 @@ def folder(tmp_path):
         return tmp_path
 
     return write
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        return list(csv.DictReader(io.StringIO(self.out)))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Runs the command line in process, as the installed command does."""
+
+    def invoke(*arguments: object) -> Ran:
+        capsys.readouterr()
+        from accelsim.cli import main
+
+        with pytest.raises(SystemExit) as stopped:
+            main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        code = stopped.value.code
+        return Ran(0 if code is None else int(code), printed.out, printed.err)
+
+    return invoke

@@ -39,7 +39,7 @@ def command_tree(first_argument: str | None = None) -> typer.Typer:
     """
     app = _program()
     for name in [first_argument] if first_argument in COMMANDS else COMMANDS:
-        module = import_module(f"accelsim.cli.{COMMANDS[name].module}")
+        module = import_module(f"accelsim.{COMMANDS[name].module}")
         command = vars(module)[name.replace(" ", "_")]
         if isinstance(command, typer.Typer):
             app.add_typer(command)

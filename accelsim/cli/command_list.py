@@ -31,7 +31,7 @@ class Command(NamedTuple):
     """Where a command is, and what the list of commands says of it.
 
     Attributes:
-        module: Module of `accelsim.cli` that has it under its own name.
+        module: Module of `accelsim` that has it under its own name.
         summary: First paragraph of its help text, so that the list imports no command.
     """
 

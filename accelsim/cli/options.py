@@ -43,11 +43,27 @@ def _clusters(incomplete: str) -> list[str]:
     return [name for name in cluster_names() if name.startswith(incomplete)]
 
 
-#: Parameter -> what the shell offers for it.
-_COMPLETIONS: Mapping[str, Callable[[str], list[str]]] = {
+def _stacks(incomplete: str) -> list[str]:
+    """Software stacks that a word may become."""
+    from accelsim.catalog.stacks import stack_names
+
+    return [name for name in stack_names() if name.startswith(incomplete)]
+
+
+def _formats(incomplete: str) -> list[str]:
+    """Number formats that a word may become."""
+    from accelsim.dtype import PRECISIONS
+
+    return [name for name in PRECISIONS if name.startswith(incomplete)]
+
+
+#: Parameter -> what is offered for it.
+COMPLETIONS: Mapping[str, Callable[[str], list[str]]] = {
     **dict.fromkeys(("device", "devices", "reference", "fpga", "asic", "host"), _devices),
     **dict.fromkeys(("model", "models"), _models),
     "cluster": _clusters,
+    "stack": _stacks,
+    "precision": _formats,
 }
 
 
@@ -79,7 +95,7 @@ def _flags(asked: Iterable[Parameter], own: set[str]) -> Iterator[Parameter]:
         left_out = {*own, *getattr(one.annotation, "__metadata__", ())}
         for kind, entry in described(_classes(one.annotation)):
             if _name(entry) not in left_out:
-                yield _flag(_name(entry), _type(kind, entry), entry)
+                yield _flag(_name(entry), _type(kind, entry), entry, kind)
 
 
 def _taken(one: Parameter, values: Document, shared: Document) -> Any:
@@ -116,15 +132,18 @@ def _type(kind: type, entry: Field[Any]) -> Any:
     return named | None if "None" in text else named
 
 
-def _flag(name: str, kind: Any, entry: Field[Any]) -> Parameter:
-    """A parameter that the parser makes a flag or an argument of."""
+def _flag(name: str, kind: Any, entry: Field[Any], of: type | None = None) -> Parameter:
+    """A parameter that the parser makes a flag or an argument of.
+
+    Its annotation holds the field and the class of options that it is of, too.
+    """
     said = entry.metadata
     flags = f"--{name.replace('_', '-')}" if said["flags"] is None else said["flags"]
     about = (typer.Option if flags else typer.Argument)(
         *flags.split(),
         metavar=said["metavar"],
         help=said["help"],
-        autocompletion=_COMPLETIONS.get(name),
+        autocompletion=COMPLETIONS.get(name),
     )
     default, form = entry.default, kind
     if default is REQUIRED:
@@ -137,7 +156,7 @@ def _flag(name: str, kind: Any, entry: Field[Any]) -> Parameter:
     elif said["scale"] and default is not None:
         default /= said["scale"]
     return Parameter(
-        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[form, about]
+        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[form, about, entry, of]
     )
 
 

@@ -2,33 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
-
-from accelsim.cli import main
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-    @property
-    def rows(self) -> list[dict[str, str]]:
-        return list(csv.DictReader(io.StringIO(self.out)))
 
 
 @pytest.fixture(autouse=True)
@@ -44,20 +21,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    def invoke(*arguments: object) -> Ran:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        code = stopped.value.code
-        return Ran(0 if code is None else int(code), printed.out, printed.err)
-
-    return invoke
-
-
-@pytest.fixture
-def refused(run: Callable[..., Ran]) -> Callable[..., str]:
+def refused(run: Callable[..., Any]) -> Callable[..., str]:
     """Run a command that must fail on its input: exit code 2, one line, no traceback, nothing on
     standard output.
     """

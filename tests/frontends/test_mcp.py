@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from accelsim.cli.tools import TOOLS, answer, input_schema, reading_below
 from accelsim.errors import InputError, InvalidValueError
+from accelsim.frontends.tools import TOOLS, answer, input_schema, reading_below
 
 anyio = pytest.importorskip("anyio")
 sdk = pytest.importorskip("mcp")
@@ -36,7 +36,7 @@ FILES = [
 
 def call(name, arguments, folder=None, server=None):
     """Whether a call failed, and the texts of its answer, over the client of the SDK."""
-    from accelsim.cli.mcp import server as made
+    from accelsim.frontends.mcp import server as made
 
     async def run():
         async with sdk.Client(server or made(folder)) as client:
@@ -47,7 +47,7 @@ def call(name, arguments, folder=None, server=None):
 
 
 def test_tools_are_listed_with_schemas_of_their_options():
-    from accelsim.cli.mcp import server
+    from accelsim.frontends.mcp import server
 
     async def listed():
         async with sdk.Client(server(None)) as client:
@@ -151,9 +151,9 @@ def test_a_scenario_may_name_no_file_outside(tmp_path):
     scenario = parse_yaml(TEMPLATE)
     (tmp_path / "model.yaml").write_text("{}")
     scenario["services"][0]["model"] = str(tmp_path / "model.yaml")
-    with reading_below(None), pytest.raises(InputError, match="outside of the folder"):
+    with reading_below(), pytest.raises(InputError, match="outside of the folder"):
         answer("plan", {"scenario": scenario})
-    with reading_below(None), pytest.raises(InputError, match="name: Field required"):
+    with reading_below(), pytest.raises(InputError, match="name: Field required"):
         answer("plan", {"scenario": {}})
 
 
@@ -173,7 +173,7 @@ def test_a_folder_that_is_given_is_read_from_its_own_paths(tmp_path):
 
 def test_a_folder_that_is_left_binds_no_longer(tmp_path):
     (tmp_path / "mine.yaml").write_text("{}")
-    with reading_below(None):
+    with reading_below():
         pass
     with pytest.raises(InputError, match="name: field required"):
         answer("fits", {"model": str(tmp_path / "mine.yaml"), "device": "t4"})

@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from importlib import import_module
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 from pydantic import Field, TypeAdapter, ValidationError
@@ -61,9 +61,9 @@ def input_schema(name: str) -> Document:
     Raises:
         UnknownNameError: If there is no such tool.
     """
-    flags = _flags(name)
-    required = [flag.name for flag in flags.values() if flag.default is Parameter.empty]
-    fields = {flag: _type(entry).json_schema() for flag, entry in flags.items()}
+    known = flags(name)
+    required = [flag.name for flag in known.values() if flag.default is Parameter.empty]
+    fields = {flag: _type(entry).json_schema() for flag, entry in known.items()}
     return {
         "type": "object",
         "properties": fields,
@@ -72,41 +72,49 @@ def input_schema(name: str) -> Document:
     }
 
 
-def answer(name: str, arguments: Mapping[str, Any]) -> tuple[str, str]:
+def answer(
+    name: str,
+    arguments: Mapping[str, Any],
+    notes: IO[str] | None = None,
+    report: Path | None = None,
+) -> str:
     """Run a tool; one at a time in a process, as it takes the standard streams.
 
     Args:
         name: One of `TOOLS`.
         arguments: Its arguments, as `input_schema` says.
+        notes: Takes what the command tells its user beside the answer.
+        report: File that the page is written to; none where None.
 
     Returns:
-        The answer, JSON, and what the command tells its user beside it, which may be empty.
+        The answer, JSON.
 
     Raises:
         AccelsimError: If the tool, an argument or its value is refused.
     """
-    command, flags = _command(name), _flags(name)
+    command, known = _command(name), flags(name)
     for given in arguments:
-        if given not in flags:
-            raise UnknownNameError(f"argument of {name}", given, flags)
-    values = {flag: _value(entry, arguments.get(flag)) for flag, entry in flags.items()}
-    out, notes = io.StringIO(), io.StringIO()
-    output = {flag: _OUTPUT[flag] for flag in signature(command).parameters if flag in _OUTPUT}
-    with redirect_stdout(out), redirect_stderr(notes), suppress(typer.Exit):
+        if given not in known:
+            raise UnknownNameError(f"argument of {name}", given, known)
+    values = {flag: _value(entry, arguments.get(flag)) for flag, entry in known.items()}
+    fixed = {**_OUTPUT, "report": report}
+    output = {flag: fixed[flag] for flag in signature(command).parameters if flag in fixed}
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(notes or io.StringIO()), suppress(typer.Exit):
         command(**values, **output)
-    return out.getvalue(), notes.getvalue()
+    return out.getvalue()
 
 
 @contextmanager
-def reading_below(folder: Path | None) -> Iterator[None]:
-    """Refuse to read files other than those of a folder, of the package and of the user's settings.
+def reading_below(*folders: Path) -> Iterator[None]:
+    """Refuse to read files other than those of folders, of the package and of the user's settings.
 
     Args:
-        folder: The folder; None for none.
+        folders: The folders, or single files.
     """
     listed = os.pathsep.join(os.environ.get(name, "") for name in _SETTINGS).split(os.pathsep)
     own = (Path(accelsim.__file__).parent, data_root(), user_folder())
-    roots = (*own, *map(Path, filter(None, listed)), *([] if folder is None else [folder]))
+    roots = (*own, *map(Path, filter(None, listed)), *folders)
     token = READ_BELOW.set(tuple(root.resolve() for root in roots))
     try:
         yield
@@ -121,10 +129,10 @@ def _command(name: str) -> Any:
     return vars(import_module(f"accelsim.cli.{module}"))[function]
 
 
-def _flags(name: str) -> dict[str, Parameter]:
+def flags(name: str) -> dict[str, Parameter]:
     """Parameters of a tool's command, but those that write or ask a network."""
-    flags = signature(_command(name)).parameters.values()
-    return {flag.name: flag for flag in flags if flag.name not in _OUTPUT}
+    taken = signature(_command(name)).parameters.values()
+    return {flag.name: flag for flag in taken if flag.name not in _OUTPUT}
 
 
 def _type(flag: Parameter) -> TypeAdapter[Any]:

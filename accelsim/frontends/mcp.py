@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from functools import partial
 from pathlib import Path
@@ -62,7 +63,7 @@ def server(folder: Path | None) -> Server[Any]:
 
     import accelsim
     from accelsim.cli.entry import error_text
-    from accelsim.cli.tools import TOOLS, about, answer, input_schema, reading_below
+    from accelsim.frontends.tools import TOOLS, about, answer, input_schema, reading_below
 
     alone = anyio.CapacityLimiter(1)
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -81,11 +82,11 @@ def server(folder: Path | None) -> Server[Any]:
 
     async def call_tool(_: Any, call: CallToolRequestParams) -> CallToolResult:
         texts: tuple[str, ...]
-        is_error = False
+        is_error, notes = False, io.StringIO()
         try:
-            with reading_below(folder):
-                run = partial(answer, call.name, call.arguments or {})
-                texts = await run_sync(run, limiter=alone)
+            with reading_below(*filter(None, [folder])):
+                run = partial(answer, call.name, call.arguments or {}, notes)
+                texts = (await run_sync(run, limiter=alone), notes.getvalue())
         except Exception as error:  # noqa: BLE001  (whatever it is, the caller gets a line)
             texts, is_error = (error_text(error),), True
         content = [TextContent(type="text", text=text) for text in texts if text]

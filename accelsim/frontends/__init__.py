@@ -1,0 +1,1 @@
+"""Commands for other programs: tools of the Model Context Protocol, and live pages of a browser."""

@@ -1,0 +1,140 @@
+"""A process that answers one session of the live pages, and can be ended in the middle of it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from accelsim.errors import AccelsimError
+from accelsim.frozen import frozen
+from accelsim.plain import Document
+from accelsim.report.page import Page
+
+
+class EndedError(AccelsimError):
+    """An answer was ended before it came."""
+
+
+@frozen
+class Shown:
+    """An answer as a live page shows it.
+
+    Attributes:
+        metrics: Its figures with their intervals.
+        page: Decision, tables and pictures.
+        cpu_s: CPU time that it took.
+    """
+
+    metrics: Document
+    page: Page
+    cpu_s: float
+
+
+class Worker:
+    """Answers one question at a time.
+
+    Args:
+        files: The only files that it reads beside the package's and the user's own.
+    """
+
+    def __init__(self, files: Sequence[Path] = ()) -> None:
+        self._files = tuple(files)
+        self._start()
+
+    def _start(self) -> None:
+        context = get_context("spawn")
+        self._pipe, there = context.Pipe()
+        self._process = context.Process(target=_serve, args=(there, self._files), daemon=True)
+        self._process.start()
+        there.close()
+
+    async def ask(
+        self,
+        question: tuple[str, Document, str],
+        note: Callable[[str], None],
+        report: Path | None = None,
+    ) -> Shown:
+        """The answer to a question.
+
+        Args:
+            question: Command, arguments and command line.
+            note: Takes what the command says while it runs.
+            report: File that the whole page is written to; none where None.
+
+        Raises:
+            AccelsimError: If the command refuses the arguments; `EndedError` if it was ended.
+        """
+        self._pipe.send((*question, report))
+        with suppress(EOFError, OSError):
+            while True:
+                what, told = await asyncio.to_thread(self._pipe.recv)
+                if what == "note":
+                    note(told)
+                elif what == "refused":
+                    raise AccelsimError(told)
+                else:
+                    return told  # type: ignore[no-any-return]
+        raise EndedError("ended before the answer came")
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+    def restart(self) -> None:
+        """End what it does and be ready for the next question."""
+        self.end()
+        self._start()
+
+
+class _Notes(io.StringIO):
+    """Text that goes to the other side as it is written."""
+
+    def __init__(self, pipe: Connection) -> None:
+        super().__init__()
+        self._pipe = pipe
+
+    def write(self, text: str) -> int:
+        if said := text.strip("\r\n "):
+            self._pipe.send(("note", said))
+        return len(text)
+
+
+def _serve(pipe: Connection, files: Sequence[Path]) -> None:
+    """What the process does until the other side is gone."""
+    from accelsim.cli.entry import error_text
+    from accelsim.frontends.tools import reading_below
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with reading_below(*files), suppress(EOFError, OSError):
+        while True:
+            asked = pipe.recv()
+            try:
+                told: tuple[str, Any] = ("shown", _shown(*asked, _Notes(pipe)))
+            except Exception as error:  # noqa: BLE001  (whatever it is, the page shows a line)
+                told = ("refused", error_text(error))
+            pipe.send(told)
+
+
+def _shown(
+    name: str, arguments: Document, command: str, report: Path | None, notes: io.StringIO
+) -> Shown:
+    from accelsim.frontends.tools import answer
+    from accelsim.report.result_page import result_page
+
+    begin = os.times()
+    document = json.loads(answer(name, arguments, notes, report))
+    page = result_page(document, command)
+    end = os.times()
+    metrics = document.get("metrics") or {}
+    return Shown(metrics, page, end.user + end.system - begin.user - begin.system)
