@@ -117,3 +117,21 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
         return Ran(0 if code is None else int(code), printed.out, printed.err)
 
     return invoke
+
+
+@pytest.fixture
+def refused(run: Callable[..., Ran]) -> Callable[..., str]:
+    """Run a command that must fail on its input: exit code 2, one line, no traceback, nothing on
+    standard output.
+    """
+
+    def invoke(*arguments: object) -> str:
+        ran = run(*arguments)
+        assert ran.code == 2
+        assert ran.out == ""
+        assert ran.err.startswith("error: ")
+        assert ran.err.count("\n") == 1
+        assert "Traceback" not in ran.err
+        return ran.err
+
+    return invoke

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -35,8 +36,6 @@ def test_a_link_restores_both_scenarios():
     known = controls("serve")
     first = {"model": "qwen3-8b", "device": "2 x t4", "rate": 2.5, "pool": ["a", "b"], "tp": 2}
     scenarios = [first, {**first, "rate": 3.0, "sparse_weights": True}]
-    from urllib.parse import parse_qsl
-
     found, refused = restored(parse_qsl(linked(scenarios, known)), known)
     assert found == scenarios
     assert not refused
@@ -63,7 +62,7 @@ def test_what_a_link_cannot_say_is_refused_alone(pair, said):
     ("question", "values"),
     [
         ("device", {"model": "resnet-50", "device": "t4", "batch": 8, "precision": "int8"}),
-        ("device", {"model": "bert-base", "device": "2 x t4", "gpus": 1, "sparse_weights": False}),
+        ("device", {"model": "bert-base", "device": "t4", "gpus": 1, "sparse_weights": False}),
         ("train", {"model": "resnet-50", "cluster": "dgx-h100", "gpus": 8, "global_batch": 512}),
         ("serve", {"model": "qwen3-0.6b", "device": "t4", "rate": 1.0, "requests": 4}),
     ],

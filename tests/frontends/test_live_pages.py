@@ -32,10 +32,9 @@ def free_port():
 
 
 def start(port, temporary):
-    words = (sys.executable, "-m", "accelsim", "ui", "--no-browser", "--port", str(port))
-    environment = os.environ | {"TMPDIR": str(temporary), "NICEGUI_SCREEN_TEST_PORT": ""}
-    environment.pop("NICEGUI_SCREEN_TEST_PORT")
-    environment = {k: v for k, v in environment.items() if not k.startswith("PYTEST")}
+    words = (sys.executable, "-m", "accelsim.cli", "ui", "--no-browser", "--port", str(port))
+    named = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    environment = named | {"TMPDIR": str(temporary)}
     process = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True)
     for _ in range(300):
         with socket.socket() as probe:
@@ -120,7 +119,7 @@ def test_a_tampered_link_is_told_and_the_rest_stays(address, page):
     ("link", "said"),
     [
         ("model=resnet-50&device=t44", "Did you mean t4"),
-        ("model=/etc/passwd&device=t4", "outside of the folder"),
+        ("model=/etc/x.yaml&device=t4", "outside of the folder"),
         ("model=resnet-50&device=t4&learned=/etc/passwd", "Unknown option of the link 'learned'"),
         ("model=resnet-50&device=t4&hub=1", "Unknown option of the link 'hub'"),
     ],
