@@ -118,9 +118,10 @@ def _serve(pipe: Connection, files: Sequence[Path]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with reading_below(*files), suppress(EOFError, OSError):
         while True:
-            asked = pipe.recv()
+            name, arguments, command, report = pipe.recv()
             try:
-                told: tuple[str, Any] = ("shown", _shown(*asked, _Notes(pipe)))
+                shown = _shown(name, arguments, command, report, _Notes(pipe))
+                told: tuple[str, Any] = ("shown", shown)
             except Exception as error:  # noqa: BLE001  (whatever it is, the page shows a line)
                 told = ("refused", error_text(error))
             pipe.send(told)
