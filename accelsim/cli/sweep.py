@@ -54,6 +54,7 @@ def sweep(
     """
     from accelsim.cli.progress import progress_bar
     from accelsim.exploration.sweeps.run import sweep as run_sweep
+    from accelsim.quantity import say
 
     check_report(report, force=force)
     if limits and report is None:
@@ -72,7 +73,9 @@ def sweep(
         with progress_bar("writing the page", quiet=quiet):
             page = result_page(read_result(Path(out)), command_text(), limits)
             write_page(page, report, force=force)
-    ResultWriter(output_format, quiet=quiet).emit(result.to_dict(), lambda: _view(result))
+    ResultWriter(output_format, quiet=quiet).emit(
+        result.to_dict(), lambda: _view(result), note=say("in {wall_s}", result.to_dict())
+    )
 
 
 def _view(result: SweepResult) -> RenderableType:
@@ -84,7 +87,7 @@ def _view(result: SweepResult) -> RenderableType:
     from accelsim.quantity import say
     from accelsim.report.listing import Listing
 
-    text = "{point_count} points in {folder}, {new_count} of them new, in {wall_s}"
+    text = "{point_count} points in {folder}, {new_count} of them new"
     rows = refusals(result.folder)
     table = Listing.of(">no figures=points_count | ~the first=first | ~why=reason", rows)
     said = Text(say(text, result.to_dict()))
