@@ -46,6 +46,12 @@ def test_the_first_run_of_a_page_is_held_to_its_numbers_others_to_units():
     assert len(page_differences(page, page.replace("1.00 ms, ", ""))) == 1
 
 
+def test_what_a_sweep_took_is_not_compared():
+    page = "```\n$ accelsim sweep a\n24 points in b, 24 of them new, in 814 ms\n```\n"
+    assert page_differences(page, page.replace("814 ms", "1.2 s")) == []
+    assert len(page_differences(page, page.replace("24 of", "12 of"))) == 1
+
+
 def test_blocks_that_are_not_run_say_why():
     marked = '```text title="Not run in the tests: it needs a GPU"\naccelsim calibrate\n```\n'
     assert unmarked_blocks(marked + "```text\na tree of folders\n```\n") == []

@@ -38,6 +38,8 @@ _NUMBER: Final = re.compile(r"(?<![\w.-])(-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?)(?!
 _NEAR: Final = 0.1
 #: A unit after a number, with its prefix; and times of a minute and more.
 _UNIT: Final = re.compile(r"(?<=\d )(?:[EPTGMkmµnp]?(s|J|Wh?|B|FLOP|g)|min|h|d|[EPTGMk])\b")
+#: What a sweep took, which hangs on the machine.
+_TOOK: Final = re.compile(r"(?<= new, in )[\d.]+ m?s$", re.MULTILINE)
 #: Frames and rules, whose widths follow the numbers inside.
 _FRAME: Final = str.maketrans(dict.fromkeys("│─╭╮╰╯", " "))
 #: Lines of an output that a page shows where it does not say.
@@ -149,7 +151,7 @@ def _plain_units(text: str) -> str:
 
 def _pieces(text: str) -> list[str]:
     """Words and numbers in turn, words first and last."""
-    return _NUMBER.split(text.translate(_FRAME))
+    return _NUMBER.split(_TOOK.sub("some time", text.translate(_FRAME)))
 
 
 def _is_near(old: str, new: str, *, is_percent: bool) -> bool:

@@ -10,7 +10,7 @@ those that the user's own runs correct) go through `estimate`, one by one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
@@ -143,12 +143,12 @@ def estimate_many(
             with the row, counted from 0.
     """
     given: Any = workload
-    if device is None and not isinstance(given, str):
+    if _is_table(given):
+        if device is not None and len(given):
+            raise InvalidValueError("workload", given, "names beside device: a table has its own")
         return _estimate_rows(_rows(given), options, price, {**keywords, **(shapes or {})})
     if device is None:
         raise InvalidValueError("device", None, "a name, or one per run")
-    if isinstance(given, Mapping) or np.ndim(given) > 1:
-        raise InvalidValueError("device", device, "no value beside a table, which has a column")
     chosen, paid = options_and_price(options, price, keywords)
     asked = _asked(given, device, shapes or {})
     answer = empty_columns(len(asked["workload"]))
@@ -158,6 +158,14 @@ def estimate_many(
         model, name = str(pair).split("\n")
         _answer_pair(answer, runs, model, name, asked, chosen, paid)
     return EstimateColumns(answer)
+
+
+def _is_table(given: Any) -> bool:
+    """Whether it is rows or columns of runs, and no names."""
+    if isinstance(given, Mapping) or np.ndim(given) > 1:
+        return True
+    is_listed = isinstance(given, Sequence) and not isinstance(given, str)
+    return is_listed and not isinstance(next(iter(given), None), str)
 
 
 def _rows(table: Any) -> list[Document]:
@@ -215,9 +223,11 @@ def _check_cell(name: str, value: Any) -> None:
             raise InvalidValueError(name, value, "a name")
     elif name not in EstimateKeywords.__annotations__:
         known = ("workload", "device", *EstimateKeywords.__annotations__)
-        raise UnknownNameError("column", name, known)
-    elif not isinstance(value, Hashable):
-        raise InvalidValueError(name, value, "one value")
+        raise UnknownNameError("column", str(name), known)
+    try:
+        hash(value)
+    except TypeError:
+        raise InvalidValueError(name, value, "one value") from None
 
 
 def _whole(value: Any) -> Any:

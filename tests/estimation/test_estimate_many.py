@@ -201,7 +201,9 @@ def test_a_table_goes_before_what_all_rows_share():
         ({"batch": -1}, "row 4: batch = -1 is not allowed"),
         ({"precision": "fp3"}, "row 4: Unknown precision 'fp3'"),
         ({"precision": ["fp32"]}, "row 4: precision = \\['fp32'\\] is not allowed"),
+        ({"precision": (["fp32"],)}, "row 4: precision = \\(\\['fp32'\\],\\) is not allowed"),
         ({"bacth": 1}, "row 4: Unknown column 'bacth'. Did you mean batch"),
+        ({3: 1}, "row 4: Unknown column '3'"),
         ({"mode": "training", "optimizer": "x"}, "row 4: Unknown optimizer"),
     ],
 )
@@ -213,7 +215,10 @@ def test_a_bad_row_is_named_with_its_column(row, said):
 def test_a_bad_table_is_refused():
     with pytest.raises(InvalidValueError, match="columns of one length"):
         estimate_many({"workload": ["resnet-50"] * 2, "device": "t4", "batch": [1, 2, 3]})
-    with pytest.raises(InvalidValueError, match="no value beside a table"):
-        estimate_many({"workload": "resnet-50"}, "t4")
-    with pytest.raises(InvalidValueError, match="device is missing"):
-        estimate_many("resnet-50")
+    for table in ({"workload": "resnet-50"}, [{"workload": "resnet-50"}]):
+        with pytest.raises(InvalidValueError, match=r"workload = .* beside device"):
+            estimate_many(table, "t4")
+    for names in ("resnet-50", ["resnet-50"], {"resnet-50"}):
+        with pytest.raises(InvalidValueError, match="device is missing"):
+            estimate_many(names)
+    assert len(estimate_many([])) == len(estimate_many([], "t4")) == 0
