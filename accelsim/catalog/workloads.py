@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from accelsim.arguments import checked
+from accelsim.catalog.workload_spec import parse_workload
 from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
 from accelsim.files.datafile import (
     MAX_BYTES,
@@ -31,7 +32,6 @@ from accelsim.files.datafile import (
     validated,
 )
 from accelsim.workloads.model import Workload
-from accelsim.workloads.spec import parse_workload
 
 #: Environment variable with further folders of workload files, separated like ``PATH``.
 SEARCH_PATH_VARIABLE = "ACCELSIM_WORKLOAD_PATH"
@@ -210,7 +210,7 @@ def _load(path: Path, *_stamps: FileStamp | None) -> Workload:
 
         return capture_onnx(path)
     if path.suffix.lower() == ".gguf":
-        from accelsim.workloads.checkpoints.gguf import workload_from_gguf
+        from accelsim.catalog.checkpoints.gguf import workload_from_gguf
 
         return validated(path, lambda: workload_from_gguf(path))
     if path.suffix.lower() == ".safetensors":
@@ -242,13 +242,13 @@ def _parse(data: Mapping[str, Any], path: Path) -> Workload:
 
         return load_captured(data)
     if "family" not in data and ("model_type" in data or "architectures" in data):
-        from accelsim.workloads.checkpoints.huggingface import workload_from_config
+        from accelsim.catalog.checkpoints.huggingface import workload_from_config
 
         named = data.get("_name_or_path")
         read = workload_from_config(data, None if named else _file_title(path))
         if path.name != _CONFIG:
             return read
-        from accelsim.workloads.checkpoints.stored import stored_bytes, with_stored
+        from accelsim.catalog.checkpoints.stored import stored_bytes, with_stored
 
         return with_stored(read, data, stored_bytes(path.parent))
     return parse_workload(_completed(data))

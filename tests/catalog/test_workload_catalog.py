@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from accelsim import estimate
+from accelsim.catalog.workload_spec import WorkloadSpec, parse_workload
 from accelsim.catalog.workloads import (
     load_workload_file,
     workload,
@@ -22,7 +23,6 @@ from accelsim.errors import InputError, ProfileError, UnknownNameError
 from accelsim.files.datafile import data_root, read_mapping
 from accelsim.workloads.families import FAMILY_MODULES, load_family
 from accelsim.workloads.model import FAMILIES
-from accelsim.workloads.spec import WorkloadSpec, parse_workload
 
 FOLDER = data_root() / "workloads"
 SMALL = """\

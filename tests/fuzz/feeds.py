@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import accelsim
+from accelsim.catalog.checkpoints.model_types import model_types
 from accelsim.economics import PriceBook
 from accelsim.economics.feeds.sources import import_offers
 from accelsim.estimation.passes import run_passes
@@ -16,7 +17,6 @@ from accelsim.estimation.run import resolve
 from accelsim.serving.loads.traces import read_trace
 from accelsim.serving.steps.fitted_steps import fit_steps
 from accelsim.serving.steps.server_run import STEP_COLUMNS, read_step_times
-from accelsim.workloads.checkpoints.model_types import model_types
 
 from .calls import command, document_of
 from .inputs import Kind, csv_text, file_of

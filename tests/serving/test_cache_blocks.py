@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 import accelsim
 from accelsim import Arrivals
+from accelsim.catalog.checkpoints.huggingface import workload_from_config
 from accelsim.catalog.engines import SourcedFigure, engine
 from accelsim.serving.cache_blocks import block_plan
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.schedulers.continuous import ContinuousBatching
 from accelsim.serving.schedulers.limits import BatchLimits, SequenceBlocks
 from accelsim.workloads.cache import STATE, CacheLayer, SequenceCache
-from accelsim.workloads.checkpoints.huggingface import workload_from_config
 
 from .scenarios import cases, run_fleet, table_steps
 

@@ -32,6 +32,7 @@ from accelsim import (
 from accelsim.catalog import device_names
 from accelsim.catalog.clusters import cluster
 from accelsim.catalog.stacks import stack, stack_names
+from accelsim.catalog.workload_spec import parse_workload
 from accelsim.catalog.workloads import workload
 from accelsim.confidence.quantiles import Z90
 from accelsim.errors import DoesNotFitError, InputError, InvalidValueError, UnknownNameError
@@ -43,7 +44,6 @@ from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.scored_rows import ScoredRows
 from accelsim.scoreboard.suite import MeasuredBatch, register_suite
 from accelsim.workloads.model import Workload
-from accelsim.workloads.spec import parse_workload
 from tools.scoreboard.published import by_name
 from tools.scoreboard.quantity_batches import QUANTITY
 

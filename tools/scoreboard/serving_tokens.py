@@ -32,6 +32,7 @@ from itertools import product
 
 import numpy as np
 
+from accelsim.catalog.checkpoints.quantization import published_precision
 from accelsim.catalog.engines import ServingEngine
 from accelsim.catalog.workloads import workload_names
 from accelsim.confidence.quantiles import Z90
@@ -44,7 +45,6 @@ from accelsim.scoreboard.data_folder import DataFolder, published, schema
 from accelsim.scoreboard.measured_runs import MeasuredRun, run_batches
 from accelsim.scoreboard.names import device_of, note_unknown_devices, workload_of
 from accelsim.scoreboard.suite import MeasuredBatch, register_suite
-from accelsim.workloads.checkpoints.quantization import published_precision
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
 from tools.scoreboard.served_systems import (

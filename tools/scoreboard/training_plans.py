@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from accelsim import catalog
+from accelsim.catalog.workload_spec import parse_workload
 from accelsim.estimation.options import RunOptions, run_options
 from accelsim.estimation.run import resolve
 from accelsim.frozen import frozen
@@ -26,7 +27,6 @@ from accelsim.training.setup import TrainingSetup
 from accelsim.training.simulated_iteration import simulate_iteration
 from accelsim.training.trust import iteration_log_sigma, row_spreads
 from accelsim.workloads.model import Workload
-from accelsim.workloads.spec import parse_workload
 
 
 @frozen

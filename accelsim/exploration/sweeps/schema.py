@@ -54,7 +54,7 @@ def _model(name: str) -> Any:
 
         return CpuProfile | GpuProfile | FpgaProfile | AsicProfile
     if name == "workload":
-        from accelsim.workloads.spec import WorkloadSpec
+        from accelsim.catalog.workload_spec import WorkloadSpec
 
         return WorkloadSpec
     if name == "scenario":

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
 
+from accelsim.catalog.checkpoints.quantization import published_precision
 from accelsim.plain import Document, Values
-from accelsim.workloads.checkpoints.quantization import published_precision
 from accelsim.workloads.families import load_family
 from accelsim.workloads.model import Family, PassShape, Published, Workload
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import accelsim
+from accelsim.catalog.checkpoints.huggingface import workload_from_config
+from accelsim.catalog.checkpoints.quantization import published_precision
 from accelsim.catalog.workloads import workload
 from accelsim.dtype import Dtype, precision
 from accelsim.errors import InputError, InvalidValueError
-from accelsim.workloads.checkpoints.huggingface import workload_from_config
-from accelsim.workloads.checkpoints.quantization import published_precision
 from accelsim.workloads.model import PassShape, Workload
 
 LLAMA = {

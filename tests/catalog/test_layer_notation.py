@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelsim.catalog.checkpoints.config import CheckpointConfig
 from accelsim.dtype import PRECISIONS
 from accelsim.errors import InvalidValueError
 from accelsim.files.datafile import data_root, read_mapping
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.checkpoints.config import CheckpointConfig
 from accelsim.workloads.families.image_network import (
     LayerStep,
     Writer,

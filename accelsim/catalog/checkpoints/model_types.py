@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from accelsim.catalog.checkpoints.config import CheckpointConfig, Parameters
 from accelsim.errors import InvalidValueError
 from accelsim.files.datafile import data_root, read_yaml
 from accelsim.plain import Document, Values
-from accelsim.workloads.checkpoints.config import CheckpointConfig, Parameters
 
 ModelType = Values
 

@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from accelsim.catalog.checkpoints.huggingface import workload_from_config
 from accelsim.dtype import file_precision
 from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
 from accelsim.files.tensorfile import TensorHeader, gguf_table, read_gguf
 from accelsim.plain import Document, Values
-from accelsim.workloads.checkpoints.huggingface import workload_from_config
 from accelsim.workloads.model import PassShape, Workload
 
 #: Most files of one model, and the names of the first.

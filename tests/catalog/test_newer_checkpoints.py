@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import accelsim
+from accelsim.catalog.checkpoints.huggingface import MODEL_TYPES, workload_from_config
 from accelsim.dtype import precision
 from accelsim.errors import AccelsimError, InvalidValueError
-from accelsim.workloads.checkpoints.huggingface import MODEL_TYPES, workload_from_config
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import Phase
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from accelsim.catalog.checkpoints.config import CheckpointConfig, Parameters
+from accelsim.catalog.checkpoints.model_types import model_types, read_parameters
+from accelsim.catalog.checkpoints.quantization import published_precision
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.plain import Values
-from accelsim.workloads.checkpoints.config import CheckpointConfig, Parameters
-from accelsim.workloads.checkpoints.model_types import model_types, read_parameters
-from accelsim.workloads.checkpoints.quantization import published_precision
 from accelsim.workloads.families import load_family
 from accelsim.workloads.model import PassShape, Workload
 

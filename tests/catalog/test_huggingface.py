@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim import estimate
+from accelsim.catalog.checkpoints.huggingface import MODEL_TYPES, workload_from_config
 from accelsim.catalog.workloads import load_workload_file, workload
 from accelsim.dtype import precision
 from accelsim.errors import InputError, InvalidValueError, ProfileError, UnknownNameError
-from accelsim.workloads.checkpoints.huggingface import MODEL_TYPES, workload_from_config
 from accelsim.workloads.model import PassShape
 
 BF16 = precision("bf16")

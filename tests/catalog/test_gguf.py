@@ -10,11 +10,11 @@ import time
 import pytest
 
 import accelsim
+from accelsim.catalog.checkpoints.gguf import gguf_config
+from accelsim.catalog.checkpoints.huggingface import workload_from_config
 from accelsim.errors import InputError, InvalidValueError, ProfileError, UnknownNameError
 from accelsim.files.tensorfile import StoredTensor, TensorHeader, read_gguf
 from accelsim.handover.fits import fits
-from accelsim.workloads.checkpoints.gguf import gguf_config
-from accelsim.workloads.checkpoints.huggingface import workload_from_config
 from tests.fuzz.gguf_files import VALUES, gguf_bytes, llama_tensors, write
 
 

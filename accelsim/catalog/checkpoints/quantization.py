@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from accelsim.catalog.checkpoints.config import CheckpointConfig
 from accelsim.dtype import (
     PRECISIONS,
     USUALLY_KEPT,
@@ -23,7 +24,6 @@ from accelsim.dtype import (
 )
 from accelsim.errors import InvalidValueError
 from accelsim.plain import Values
-from accelsim.workloads.checkpoints.config import CheckpointConfig
 
 _FIELD = "quantization_config"
 _REMEDY = f"Take {_FIELD} out to run the model in 16 bits."
