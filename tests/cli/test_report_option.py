@@ -123,5 +123,6 @@ def test_every_command_takes_a_page_and_none_replaces_a_file_unasked():
     assert {name for name, options in found.items() if "--report" not in options} == {
         "init",  # writes a scenario
         "report",  # writes nothing else
+        "ui",  # shows pages
     }
-    assert [name for name, options in found.items() if "--force" not in options] == []
+    assert [name for name, options in found.items() if "--force" not in options] == ["ui"]
