@@ -3,15 +3,15 @@ whatever is fitted.
 
 Zynq boards with networks of known layers take the layer model, its rates fitted per release.
 Everything else (data-centre and Versal cores; networks whose layers are not known) takes a
-fallback: time is proportional to a power of the operations and of the input's pixels, with one
-factor per release, board and core. The fallback knows a network's operations and weights from its
-layers where they are known, and what it loses to rounding from them or from the whole that it was
-narrowed from; else it has the stated operations alone.
+fallback with one factor per release, board and core. A network's operations, weights and what it
+loses to rounding are known from its layers, or from the whole that it was narrowed from: time is
+proportional to a power of each and of the input's pixels. Where no layers are known, it is the sum
+of a time per stated operation, one per pixel and one per image.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -178,8 +178,22 @@ def _layer_times(runs: DpuRuns, trained_on: BoolArray) -> FloatArray:
 #: Rows of one platform from which its own factor is trusted as much as its architecture's: about
 #: the spread of a factor.
 _SHRINK = 2.0
-#: Features of rows whose layers are not known.
+#: ln of time at peak, of pixels and of 1: features of rows whose layers are not known.
 _UNKNOWN_WIDTH = 3
+#: ln of time by values and features, and its slopes by values.
+_Form = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
+
+
+def _power_law(values: FloatArray, features: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """A product of powers of what features are the logarithms of."""
+    return features @ values, features
+
+
+def _sum_of_parts(values: FloatArray, features: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """A sum of times proportional to what features are the logarithms of."""
+    parts = np.exp(features + values)
+    total = parts.sum(axis=1)
+    return np.log(total), parts / total[:, None]
 
 
 def predict_fallback(runs: DpuRuns, mode: str, trained_on: BoolArray) -> FloatArray:
@@ -206,22 +220,21 @@ def predict_fallback(runs: DpuRuns, mode: str, trained_on: BoolArray) -> FloatAr
         for name in np.unique(architecture[left_out]):
             train = usable & (fold != index) & (architecture == name)
             asked = left_out & (architecture == name)
-            for width, fits, asks in (
-                (_UNKNOWN_WIDTH, train, asked & ~runs.has_layers),
-                (features.shape[1], train & runs.has_layers, asked & runs.has_layers),
+            for form, width, fits, asks in (
+                (_sum_of_parts, _UNKNOWN_WIDTH, train, asked & ~runs.has_layers),
+                (_power_law, features.shape[1], train & runs.has_layers, asked & runs.has_layers),
             ):
                 if fits.sum() >= _LEAST_ROWS and asks.any():
                     used = features[:, :width]
-                    predicted[asks] = _regress(used, measured, platform, fits, asks)
+                    predicted[asks] = _regress(form, used, measured, platform, fits, asks)
     times: FloatArray = np.exp(predicted)
     return times
 
 
 def _features(runs: DpuRuns) -> FloatArray:
-    """ln of time at peak, ln of pixels, whether layers are known; of these ln of the cycles that
-    they take over those at peak and ln of their weights per operation, as engines without a copy of
-    the weights read them for each batch. NaN where none are known; layers of a narrowed network are
-    the whole's.
+    """ln of time at peak, of pixels and of 1; of known layers ln of the cycles that they take over
+    those at peak and of their weights per operation, as engines without a copy of the weights read
+    them for each batch. NaN where none are known; layers of a narrowed network are the whole's.
     """
     peak = runs.column("peak_per_s")
     lanes = runs.column("core_count") * runs.column("clock_hz") * 4096
@@ -239,7 +252,7 @@ def _features(runs: DpuRuns) -> FloatArray:
             [reference_s, weight_s] / (flop[known] / _REFERENCE.peak_per_s)
         )
     at_peak = np.log(operations / np.where(peak > 0, peak, lanes))
-    return np.stack([at_peak, np.log(runs.pixels), known.astype(float), *of_layers], axis=1)
+    return np.stack([at_peak, np.log(runs.pixels), np.zeros(len(known)), *of_layers], axis=1)
 
 
 def _operations(row: DpuRow, network: KnownNetwork | None) -> float:
@@ -256,13 +269,14 @@ _REFERENCE = DpuRow(
 
 
 def _regress(
+    form: _Form,
     features: FloatArray,
     measured: FloatArray,
     platform: TextArray,
     train: BoolArray,
     asked: BoolArray,
 ) -> FloatArray:
-    """Robust least squares with one intercept per platform, drawn towards the architecture's."""
+    """Robust least squares with one factor for all platforms and one for each, drawn towards it."""
     from scipy.optimize import least_squares
 
     names, code = np.unique(platform[train], return_inverse=True)
@@ -270,22 +284,24 @@ def _regress(
     width, count = x.shape[1], len(names)
 
     def residuals(values: FloatArray) -> FloatArray:
-        errors = y - x @ values[:width] - values[width] - values[width + 1 :][code]
+        time, _ = form(values[:width], x)
+        errors = y - time - values[width] - values[width + 1 :][code]
         return np.concatenate([errors, values[width + 1 :] / _SHRINK])
 
-    def slopes(_values: FloatArray) -> FloatArray:
+    def slopes(values: FloatArray) -> FloatArray:
         rows = np.zeros((len(y) + count, width + 1 + count))
-        rows[: len(y), :width], rows[: len(y), width] = -x, -1.0
+        rows[: len(y), :width], rows[: len(y), width] = -form(values[:width], x)[1], -1.0
         rows[np.arange(len(y)), width + 1 + code] = -1.0
         rows[len(y) :, width + 1 :] = np.eye(count) / _SHRINK
         return rows
 
     first = np.zeros(width + 1 + count)
-    first[0] = 1.0
+    first[:width] = np.median(y[:, None] - x, axis=0) if form is _sum_of_parts else np.eye(width)[0]
     coefficients = least_squares(
         residuals, first, jac=slopes, loss="soft_l1", f_scale=0.2, max_nfev=30
     ).x
     own = {name: coefficients[width + 1 + i] for i, name in enumerate(names.tolist())}
     factor = np.array([own.get(name, 0.0) for name in platform[asked].tolist()])
-    predicted: FloatArray = features[asked] @ coefficients[:width] + coefficients[width] + factor
-    return predicted
+    predicted, _ = form(coefficients[:width], features[asked])
+    times: FloatArray = predicted + coefficients[width] + factor
+    return times

@@ -18,6 +18,7 @@ from tools.refit.dpu import refit_dpu
 from tools.scoreboard.dpu_check import DpuRow, check_rows, stated_operations
 from tools.scoreboard.dpu_fit import family_folds, fit_rates
 from tools.scoreboard.dpu_networks import known_network, network_family
+from tools.scoreboard.dpu_prediction import DpuRuns, predict_fallback
 
 NAN = float("nan")
 
@@ -40,6 +41,24 @@ def test_names_tell_network_operations_and_family():
         "pt_resnet50_0.5_3.5",
     ]
     assert {network_family(name) for name in names} == {"resnet50"}
+
+
+def test_networks_of_unknown_layers_take_time_for_operations_pixels_and_an_image():
+    def times(operations, pixels):
+        return operations / 1e12 + pixels * 4e-9 + 1e-3
+
+    rng = np.random.default_rng(0)
+    operations, pixels = 10 ** rng.uniform(8, 11, 120), 10 ** rng.uniform(4, 6, 120)
+    operations[-1], pixels[-1] = 1e6, 1e3  # far below the others: a power law goes on falling
+    rates = 1.0 / times(operations, pixels)
+    rows = [
+        row(network=f"tf_net{chr(97 + i % 24)}_set", operations=o, single_per_s=r)
+        for i, (o, r) in enumerate(zip(operations.tolist(), rates.tolist(), strict=True))
+    ]
+    families = [network_family(r.network) for r in rows]
+    runs = DpuRuns(rows, [None] * 120, families, pixels)
+    predicted = predict_fallback(runs, "single", np.ones(120, dtype=bool))
+    assert predicted == pytest.approx(times(operations, pixels), rel=0.02)
 
 
 def test_multiply_adds_and_pruning_are_told_apart():
