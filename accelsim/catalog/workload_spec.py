@@ -93,6 +93,7 @@ class WorkloadSpec(_Strict):
         quantization: How its published weights are stored, as ``quantization_config`` of a
             checkpoint says it.
         note: What a reader should know.
+        picture_encoder: Workload that makes tokens of the pictures in a prompt.
         same_as: Workload of the same architecture, whose fields count where this file has none.
     """
 
@@ -109,6 +110,7 @@ class WorkloadSpec(_Strict):
     published: Annotated[tuple[PublishedSpec, ...], Field(strict=False)] = ()
     quantization: Document | None = None
     note: str | None = None
+    picture_encoder: _Name | None = None
     same_as: _Name | None = None
 
 
@@ -136,6 +138,7 @@ def parse_workload(data: Values) -> Workload:
         published=tuple(_published(figure, spec.default) for figure in spec.published),
         note=spec.note,
         quantised=published_precision({"quantization_config": spec.quantization}),
+        picture_encoder=spec.picture_encoder,
         same_as=spec.same_as,
     )
 

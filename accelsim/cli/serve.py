@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from accelsim.serving.result import ServingResult
     from accelsim.serving.steps.fitted_steps import FittedSteps
 
-_SHAPE = ("batch", "seq_len", "output_len", "steps")
+_SHAPE = ("batch", "seq_len", "output_len", "steps", "images")
 
 
 def _spot(name: str, text: str) -> OutagePolicy:

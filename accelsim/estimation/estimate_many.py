@@ -350,6 +350,7 @@ def _is_covered(run: ResolvedRun) -> bool:
         and run.learned is None
         and run.offload is None
         and run.steps == 1
+        and not run.images
         and run.cluster is None
         and (isinstance(device, GpuProfile) or _prices_rows_alone(device, run.heap))
     )

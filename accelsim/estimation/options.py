@@ -48,6 +48,10 @@ class RunShape:
     output_len: int | None = option("Tokens generated per sequence; 0 for one forward pass.")
     image_size: int | None = option("Side of the image, in pixels.")
     steps: int | None = option("Diffusion models: denoising steps of an image.")
+    images: int | None = option(
+        "Pictures in each prompt of a model that reads them, of --image-size pixels a side: an"
+        " encoder's pass, and tokens beside those of the text."
+    )
 
 
 @checked
@@ -133,6 +137,7 @@ class RunKeywords(TypedDict, total=False):
     output_len: int | None
     image_size: int | None
     steps: int | None
+    images: int | None
     optimizer: str | None
     accumulation: int | None
     recompute: str | None

@@ -37,6 +37,7 @@ from accelsim.workloads.training import Optimizer, WordLoss, training_graph, tra
 # Graphs are immutable and lowered once: what is derived from one is kept beside it.
 _step = lru_cache(maxsize=64)(training_graph)
 _fused = lru_cache(maxsize=64)(fuse_elementwise)
+_joined = lru_cache(maxsize=64)(concatenate)
 
 _LOOKUPS = frozenset({OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG})
 
@@ -119,7 +120,7 @@ def _whole_passes(run: ResolvedRun) -> RunPasses:
         return _training(run)
     if run.output_len > 0:
         return _generation(run)
-    lowered = _lower(run, Phase.FORWARD)
+    lowered = _with_pictures(run, _lower(run, Phase.FORWARD))
     memory = inference_footprint(lowered.graph, lowered.parameter_bytes)
     forward = [("forward", fused(run, lowered.graph), float(run.steps))]
     return _passes(forward, memory, lowered, input_bytes(lowered.graph))
@@ -273,7 +274,7 @@ def _training(run: ResolvedRun) -> RunPasses:
 
 def _generation(run: ResolvedRun) -> RunPasses:
     prompt, tokens = run.seq_len, run.output_len
-    prefill = _lower(run, Phase.PREFILL)
+    prefill = _with_pictures(run, _lower(run, Phase.PREFILL))
     graphs = [("prefill", prefill.graph, 1.0)]
     # an encoder-decoder attends to its prompt as the source: its own cache starts with the start
     # token
@@ -285,6 +286,26 @@ def _generation(run: ResolvedRun) -> RunPasses:
     memory = inference_footprint(prefill.graph, prefill.parameter_bytes, cache)
     every = [(name, fused(run, graph), repeats) for name, graph, repeats in graphs]
     return _passes(every, memory, prefill, input_bytes(prefill.graph))
+
+
+def _with_pictures(run: ResolvedRun, prompt: Lowered) -> Lowered:
+    """The pass over the prompts, with that of the encoder of their pictures before it. Every rank
+    encodes them all.
+    """
+    if run.picture_encoder is None:
+        return prompt
+    encoded = run.picture_encoder.lower(
+        PassShape(batch=run.batch * run.images, image_size=run.image_size),
+        run.precision,
+        fused_attention=run.fused_attention,
+        merges=run.stack_path.merges,
+    )
+    return replace(
+        prompt,
+        graph=_joined((encoded.graph, prompt.graph)),
+        parameter_count=prompt.parameter_count + encoded.parameter_count,
+        parameter_bytes=prompt.parameter_bytes + encoded.parameter_bytes,
+    )
 
 
 def decode_contexts(prompt: int, steps: int) -> list[tuple[int, float]]:

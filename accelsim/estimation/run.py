@@ -63,6 +63,7 @@ _LARGEST = {
     "output_len": 10_000_000,
     "image_size": 16_384,
     "steps": 10_000,
+    "images": 1_000,
     "accumulation": 1_048_576,
     "lora_rank": 65_536,
     "document_len": 10_000_000,
@@ -95,6 +96,8 @@ class ResolvedRun:
         accumulation: Parts of a training step's batch, one after the other.
         recompute: Activation checkpointing of training: none, selective or full.
         steps: Passes a result takes: denoising steps of an image.
+        images: Pictures in each prompt; their tokens are in `seq_len`.
+        picture_encoder: What makes tokens of them; None where there is no picture.
         fused_attention: Whether attention is one operator.
         host: Device that runs what `device` cannot; None refuses.
         tier: Parameters to predict with.
@@ -139,6 +142,8 @@ class ResolvedRun:
     document_len: int | None = None
     recompute: str = "none"
     steps: int = 1
+    images: int = 0
+    picture_encoder: Workload | None = None
     learned: Learned | None = None
     offload: Offload | None = None
 
@@ -255,6 +260,7 @@ class ResolvedRun:
             "lora_rank": self.lora_rank,
             "document_len": self.document_len,
             "steps": self.steps,
+            "images": self.images,
             "fused_attention": self.fused_attention,
             "sparse_weights": self.sparse_weights,
             "host": None if self.host is None else self.host.name,
@@ -284,7 +290,16 @@ class RunKey:
 
     def _key(self) -> tuple[Any, ...]:
         r = self.run
-        sizes = (r.batch, r.seq_len, r.image_size, r.shard, r.fused_attention, r.tier, r.heap)
+        sizes = (
+            r.batch,
+            r.seq_len,
+            r.image_size,
+            r.images,
+            r.shard,
+            r.fused_attention,
+            r.tier,
+            r.heap,
+        )
         same = tuple(map(id, (r.workload, r.device, r.cluster, r.host, r.stack)))
         how = (r.mode, r.layout, r.precision, r.execution, r.sparse_weights, r.threads)
         return (r.lora_rank, r.document_len, *same, *sizes, *how)
@@ -378,11 +393,30 @@ def resolve(
         layout=choose_layout(chosen.model.layout, stack, execution),
         learned=None if chosen.learned is None else _learned(chosen.learned),
     )
+    run = _with_pictures(run, shape.images)
     if chosen.offload is None:
         return run
     from accelsim.estimation.offload import with_offload
 
     return with_offload(run, chosen.offload)
+
+
+def _with_pictures(run: ResolvedRun, images: int | None) -> ResolvedRun:
+    """The run with pictures in each prompt: their encoder, and their tokens after those of the
+    text.
+
+    Raises:
+        InvalidValueError: If the model has no encoder of pictures, or the number is out of range.
+    """
+    count, name = _size("images", images, 0, 0), run.workload.picture_encoder
+    if not count:
+        return run
+    if name is None:
+        allowed = f"no value: {run.workload.name} has no encoder of pictures"
+        raise InvalidValueError("images", images, allowed, "Leave images out.")
+    encoder = workload_catalog.workload(name)
+    tokens = count * encoder.parameters.tokens(run.image_size)
+    return replace(run, images=count, picture_encoder=encoder, seq_len=run.seq_len + tokens)
 
 
 def _joined(workload: Workload, device: DeviceProfile, mode: Mode) -> Document:
@@ -548,6 +582,7 @@ def _check_used(options: RunOptions, workload: Workload) -> None:
         "output_len": shape.output_len or None,
         "kv_format": options.model.kv_format,
         "steps": shape.steps,
+        "images": shape.images,
     }
     unused: dict[str, tuple[Any, str]] = {}
     experts = options.model.expert_precision
@@ -562,8 +597,10 @@ def _check_used(options: RunOptions, workload: Workload) -> None:
             unused["kv_format"] = options.model.kv_format, why
         if not workload.has_experts:
             unused["expert_precision"] = experts, f"{workload.name} has no routed experts"
-    if family is not None and not family.image:
+    if family is not None and not family.image and not shape.images:
         unused["image_size"] = shape.image_size or None, f"{workload.name} takes no images"
+    if shape.images and options.mode == "inference":
+        unused["offload"] = options.offload, "with pictures all layers are on the device"
     if family is None or not family.steps:
         unused["steps"] = shape.steps, f"{workload.name} takes one pass"
     if family is None:

@@ -93,9 +93,9 @@ _COST = (
 )
 _RUN = (
     "{mode}, batch {batch}, {precision}[, {formats}], {ran_by}[ {layout}][, {seq_len} tokens in]"
-    "[, {output_len} out][, {steps} denoising steps][, optimizer {optimizer}]"
-    "[, accumulation {accumulation}][, recompute {recompute}][, LoRA rank {rank}]"
-    "[, {sparse}][, {threads} thread(s)][, {kept}][, host {host}]"
+    "[, {output_len} out][, {images} picture(s)][, {steps} denoising steps]"
+    "[, optimizer {optimizer}][, accumulation {accumulation}][, recompute {recompute}]"
+    "[, LoRA rank {rank}][, {sparse}][, {threads} thread(s)][, {kept}][, host {host}]"
 )
 _GENERATION = (
     "time_to_first_token_s",
@@ -237,6 +237,7 @@ def _run_words(e: Estimate) -> str:
         "formats": ", ".join(format_words(e)),
         "ran_by": stack_words(e.stack, e.execution),
         "output_len": e.seq_len and e.output_len,
+        "images": e.inputs.get("images"),
         "steps": e.steps if e.steps > 1 else 0,
         "optimizer": asked.get("optimizer"),
         "accumulation": parts if parts > 1 else 0,

@@ -218,9 +218,10 @@ def replica_plan(
         DoesNotFitError: If weights and activations leave no room for a cache block.
         InputError: If a name or choice is wrong; its subclasses say which.
     """
-    if run_options.offload is not None:
-        remedy = "accelsim estimate --offload answers one batch at a time."
-        raise InvalidValueError("offload", run_options.offload, "no value when serving", remedy)
+    for name, value in (("offload", run_options.offload), ("images", run_options.shape.images)):
+        if value is not None:
+            remedy = "accelsim estimate answers one batch at a time."
+            raise InvalidValueError(name, value, "no value when serving", remedy)
     first = resolve(workload, device, run_options)
     generates = first.workload.autoregressive
     name = options.engine or ("vllm" if generates else "static")

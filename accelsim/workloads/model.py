@@ -162,6 +162,8 @@ class Workload:
         captured: What was captured of a torch module; None for catalogued ones.
         note: What a reader should know.
         quantised: Precision its weights are published in; None where that is no quantised one.
+        picture_encoder: The workload that makes tokens of the pictures in a prompt; None where it
+            reads none.
         same_as: The workload that it has the architecture of; None where its file writes its own.
         stored_note: What its checkpoint's files hold besides; None where nothing.
     """
@@ -178,6 +180,7 @@ class Workload:
     captured: CapturedModel | None = field(default=None, repr=False)
     note: str | None = None
     quantised: Precision | None = None
+    picture_encoder: str | None = None
     same_as: str | None = None
     stored_note: str | None = None
 

@@ -10,6 +10,7 @@ Face's ``Qwen2_5_VisionTransformerPretrainedModel``. A sample is a picture.
 from __future__ import annotations
 
 from itertools import groupby
+from math import isqrt
 from typing import Literal
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
@@ -60,6 +61,9 @@ class PictureEncoderParameters(StackParameters, ImageParameters):
             language model.
         merged_bias: Whether these have biases.
         inner_merges: Inner layers whose patches are merged, too (Qwen3-VL).
+        any_size: Whether pictures keep their size; else they are scaled to `image_size`.
+        most_tiles: Tiles of `image_size` that a larger picture is cut into at most; the whole
+            picture is one more.
     """
 
     patch_size: Count
@@ -78,15 +82,22 @@ class PictureEncoderParameters(StackParameters, ImageParameters):
     merged_widths: Counts
     merged_bias: bool = True
     inner_merges: Natural = 0
+    any_size: bool = False
+    most_tiles: Count = 1
 
     def patches(self, image_size: int) -> int:
-        """Patches each way of a picture, which is scaled to whole tokens."""
-        unit = self.patch_size * self.merge
-        return self.merge * max(round((image_size or self.image_size) / unit), 1)
+        """Patches each way of a picture or tile, which is scaled to whole tokens."""
+        side = (image_size if self.any_size else 0) or self.image_size
+        return self.merge * max(round(side / (self.patch_size * self.merge)), 1)
+
+    def tiles(self, image_size: int) -> int:
+        """Tiles of a square picture: the fewest that cover it, and the whole picture."""
+        each_way = min(-(-image_size // self.image_size), isqrt(self.most_tiles))
+        return each_way**2 + 1 if each_way > 1 else 1
 
     def tokens(self, image_size: int) -> int:
         """Tokens of the language model that a square picture takes."""
-        return (self.patches(image_size) // self.merge) ** 2
+        return self.tiles(image_size) * (self.patches(image_size) // self.merge) ** 2
 
 
 @family("picture-encoder", PictureEncoderParameters)
@@ -96,7 +107,8 @@ def write_picture_encoder(b: GraphBuilder, p: PictureEncoderParameters, shape: P
     Bai et al., Qwen2.5-VL, 2025, arXiv:2502.13923, section 2.1.
     """
     side, width = p.patches(shape.image_size), p.hidden_size
-    pixels = b.input(shape.batch, side**2, p.image_channels * p.frames * p.patch_size**2)
+    pictures = shape.batch * p.tiles(shape.image_size)
+    pixels = b.input(pictures, side**2, p.image_channels * p.frames * p.patch_size**2)
     x = patches = b.linear(pixels, width, bias=p.patch_bias, at="patch_embed.proj")
     x = with_class_token(b, x) if p.class_token else x
     if p.positions:
