@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -76,7 +76,7 @@ def compare(
     """Compare models over devices; the best of each column is marked, and a pair that cannot run
     says why.
     """
-    from accelsim.cli.selection import (
+    from accelsim.catalog.selection import (
         chosen_devices,
         chosen_modes,
         groups_note,
@@ -159,8 +159,7 @@ def emit_comparison(
     from accelsim.files.formats import uniform_rows
     from accelsim.report.tables import COMPARISON_NOTE, comparison_view
 
-    full_rows = [row | won for row, won in zip(comparison.to_dict(), _won(comparison), strict=True)]
-    rows = uniform_rows(full_rows, (*_PAIR, *FIGURES))
+    rows = uniform_rows(comparison.to_dict(), (*_PAIR, *FIGURES))
     flat = [
         {key: value for key, value in row.items() if value is not None and key != "operators"}
         for row in rows
@@ -226,19 +225,3 @@ def _rate(estimate: Estimate) -> tuple[float, tuple[float, float]]:
     rate = estimate.throughput_per_s or 0.0
     low, high, _ = estimate.interval("throughput_per_s")
     return rate, (low or rate, high or rate)
-
-
-def _won(comparison: Comparison) -> Iterator[Document]:
-    """Of each row the columns it wins among its model and mode, those whose best it may be, and the
-    probability of a time within 5 % of the best.
-    """
-    from accelsim.report.tables import BEST_FIELDS
-
-    best = {field: comparison.leaders(field) for field in BEST_FIELDS}
-    near = comparison.near_best("latency_s")
-    for row in comparison.rows:
-        chance = near.get((row.workload, row.mode), {}).get(row.device)
-        leads = {f: best[f].get((row.workload, row.mode), ()) for f in BEST_FIELDS}
-        marked = [field for field, devices in leads.items() if devices == (row.device,)]
-        tied = [f for f, devices in leads.items() if row.device in devices and f not in marked]
-        yield {"best": marked, "tied": tied, "near_best_probability": chance}

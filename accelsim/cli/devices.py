@@ -35,7 +35,7 @@ def list_devices(
 ) -> None:
     """List all devices, this machine's own first."""
     from accelsim.catalog import detect_local_devices, is_of_class
-    from accelsim.cli.selection import check_class
+    from accelsim.catalog.selection import check_class
     from accelsim.report.devices import DEVICE_COLUMNS, device_row, devices_table
 
     wanted = check_class(device_class)

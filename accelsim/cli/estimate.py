@@ -117,7 +117,7 @@ def _emit_curve(
     run: RunOptions,
     price: PriceChoice,
 ) -> None:
-    from accelsim.cli.selection import chosen_batches
+    from accelsim.catalog.selection import chosen_batches
     from accelsim.estimation.batches import estimate_batches
     from accelsim.report.tables import batches_view
 

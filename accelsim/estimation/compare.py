@@ -72,10 +72,12 @@ _SHOWN = {
     "cost_usd_per_1000": "USD per 1,000",
 }
 _MOST_ROWS = 200
+_NOT_FLAT = frozenset((*NESTED, "best", "tied"))
 
 
-#: Figures with intervals, and those of a run compiled beside the same run issued eagerly.
-_FIGURES = (
+#: Figures with intervals, of which a row may be the best, and those of a run compiled beside the
+#: same run issued eagerly.
+BEST_FIELDS = (
     "latency_s",
     "throughput_per_s",
     "energy_per_sample_j",
@@ -121,7 +123,7 @@ class ComparisonRow:
         e = self.estimate
         told = [*e.warnings, *([mixed] if mixed else ())] if e else []
         beside: Document = {"warnings": told}
-        for name in _FIGURES:
+        for name in BEST_FIELDS:
             ends = (None, None, None) if e is None else e.interval(name)
             beside[f"{name}_low"], beside[f"{name}_high"], _ = ends
             beside[f"compiled_{name}"] = getattr(self.compiled, name, None)
@@ -251,14 +253,31 @@ class Comparison:
         }
 
     def to_dict(self) -> list[Document]:
-        """One mapping per pair: the estimate's figures, or the reason there is none."""
+        """One mapping per pair: the estimate's figures, or the reason there is none, and of which
+        columns it is the best, or may be.
+        """
         mixed = self._mixed
         return [
             {"workload": r.workload, "device": r.device, "mode": r.mode, "reason": r.reason}
             | ({} if r.estimate is None else r.estimate.figures())
             | r.beside(mixed.get((r.workload, r.mode), ""))
-            for r in self.rows
+            | standing
+            for r, standing in zip(self.rows, self._standings(), strict=True)
         ]
+
+    def _standings(self) -> Iterator[Document]:
+        """Of each row the columns it wins among its model and mode, those whose best it may be, and
+        the probability of a time within 5 % of the best.
+        """
+        best = {column: self.leaders(column) for column in BEST_FIELDS}
+        near = self.near_best("latency_s")
+        for row in self.rows:
+            key = (row.workload, row.mode)
+            leads = {column: best[column].get(key, ()) for column in BEST_FIELDS}
+            won = [column for column, devices in leads.items() if devices == (row.device,)]
+            tied = [c for c, devices in leads.items() if row.device in devices and c not in won]
+            chance = near.get(key, {}).get(row.device)
+            yield {"best": won, "tied": tied, "near_best_probability": chance}
 
     def to_json(self) -> str:
         """`to_dict` as JSON text."""
@@ -269,7 +288,7 @@ class Comparison:
         import pandas as pd
 
         return pd.DataFrame(
-            [{k: v for k, v in row.items() if k not in NESTED} for row in self.to_dict()]
+            [{k: v for k, v in row.items() if k not in _NOT_FLAT} for row in self.to_dict()]
         )
 
 

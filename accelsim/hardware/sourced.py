@@ -8,10 +8,12 @@ can check it. In YAML a source is a key of the file's ``sources`` table or a ful
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Annotated, Any, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from accelsim.plain import Document
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -105,3 +107,33 @@ PositiveCount = Sourced[Annotated[int, Field(ge=1)]]
 def value_of(sourced: Sourced[T] | None, default: D) -> T | D:
     """The value, or ``default`` where the profile does not know it."""
     return default if sourced is None else sourced.value
+
+
+def device_numbers(profile: BaseModel) -> list[Document]:
+    """Every sourced number of a profile: field, value, kind, source.
+
+    Args:
+        profile: A device, or a part of one.
+    """
+    return [
+        {"field": path, "value": number.value, "kind": number.kind.value, "source": number.source}
+        for path, number in _walk("", profile)
+    ]
+
+
+def _walk(path: str, value: object) -> Iterator[tuple[str, Sourced[Any]]]:
+    if isinstance(value, Sourced):
+        yield path, value
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _walk(f"{path}.{name}" if path else name, getattr(value, name))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _walk(f"{path}.{_label(key)}", item)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _walk(f"{path}[{getattr(item, 'name', index)}]", item)
+
+
+def _label(key: object) -> str:
+    return key.name.lower() if isinstance(key, Enum) else str(key)

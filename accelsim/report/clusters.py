@@ -9,9 +9,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from accelsim.hardware.cluster import Cluster, Tier
+from accelsim.hardware.sourced import device_numbers
 from accelsim.plain import Document, Values
 from accelsim.quantity import amount, say, words
-from accelsim.report.devices import device_numbers, numbers_view
+from accelsim.report.devices import numbers_view
 from accelsim.report.listing import Listing
 
 #: Columns every row has, whatever the clusters.

@@ -4,16 +4,13 @@ number with its sources.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from pydantic import BaseModel
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.hardware.sourced import Sourced
+from accelsim.hardware.sourced import device_numbers
 from accelsim.plain import Document, Values
 from accelsim.quantity import words, written
 from accelsim.report.listing import Listing, pairs
@@ -83,36 +80,6 @@ def devices_table(rows: Sequence[Values]) -> RenderableType:
 
 def _tera(rates: Mapping[str, float]) -> Document:
     return {name: rate / 1e12 for name, rate in rates.items()}
-
-
-def device_numbers(profile: BaseModel) -> list[Document]:
-    """Every sourced number of a profile: field, value, kind, source.
-
-    Args:
-        profile: A device, or a part of one.
-    """
-    return [
-        {"field": path, "value": number.value, "kind": number.kind.value, "source": number.source}
-        for path, number in _walk("", profile)
-    ]
-
-
-def _walk(path: str, value: object) -> Iterator[tuple[str, Sourced[Any]]]:
-    if isinstance(value, Sourced):
-        yield path, value
-    elif isinstance(value, BaseModel):
-        for name in type(value).model_fields:
-            yield from _walk(f"{path}.{name}" if path else name, getattr(value, name))
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _walk(f"{path}.{_label(key)}", item)
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from _walk(f"{path}[{getattr(item, 'name', index)}]", item)
-
-
-def _label(key: object) -> str:
-    return key.name.lower() if isinstance(key, Enum) else str(key)
 
 
 def device_document(profile: DeviceProfile) -> Document:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from accelsim.hardware.sourced import device_numbers
 from accelsim.plain import Document, Values
 from accelsim.quantity import form_of, percent, words, written
 from accelsim.report.columns import Cell, with_value
-from accelsim.report.devices import device_numbers, quantity_of
+from accelsim.report.devices import quantity_of
 from accelsim.report.offers import quote_of
 from accelsim.report.page import MAX_ROWS, DataTable, Section, axis, figure, label
 

@@ -268,14 +268,12 @@ _BEST = {
     "$/1,000": "cost_usd_per_1000",
     "$/M out": "cost_usd_per_1000",
 }
-#: Columns of which a table marks the best.
-BEST_FIELDS = tuple(dict.fromkeys(_BEST.values()))
 
 
 def comparison_view(comparison: Comparison) -> RenderableType:
     """One table per model and mode, and pairs that cannot run with their reason."""
     groups = grouped(comparison.rows, lambda row: (row.workload, row.mode))
-    best = {field: comparison.leaders(field) for field in BEST_FIELDS}
+    best = {field: comparison.leaders(field) for field in set(_BEST.values())}
     near = comparison.near_best("latency_s")
     views: list[RenderableType] = []
     for key, rows in groups.items():

@@ -10,8 +10,8 @@ import pytest
 
 from accelsim import catalog
 from accelsim.catalog import DEVICE_GROUPS
+from accelsim.catalog.selection import chosen_devices, chosen_modes
 from accelsim.cli.demo import DEMO_DEVICES, DEMO_MODELS
-from accelsim.cli.selection import chosen_devices, chosen_modes
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.estimation.evidence import evidence
 from accelsim.estimation.likeness import Setting

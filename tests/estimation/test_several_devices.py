@@ -3,8 +3,8 @@
 import pytest
 
 import accelsim
+from accelsim.catalog.selection import chosen_devices
 from accelsim.cli.entry import main
-from accelsim.cli.selection import chosen_devices
 from accelsim.errors import InputError, InvalidValueError, UnsupportedOperatorError
 from accelsim.estimation.simulate import simulate, system_of
 from accelsim.serving.loads.arrivals import Arrivals

@@ -12,7 +12,7 @@ from accelsim.catalog import device
 from accelsim.catalog.clusters import cluster, cluster_names, cluster_sources, link, node_names
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.cluster import Fleet, Pool
-from accelsim.report.devices import device_numbers
+from accelsim.hardware.sourced import device_numbers
 
 PATTERNS = (*cluster_names(), *node_names())
 PUBLISHED_DEVICE_COUNTS = {

@@ -10,7 +10,8 @@ from rich.console import Console
 from accelsim.catalog import device
 from accelsim.estimation.compare import Comparison, ComparisonRow
 from accelsim.estimation.estimate import Estimate, OperatorShare
-from accelsim.report.devices import device_numbers, quantity_of
+from accelsim.hardware.sourced import device_numbers
+from accelsim.report.devices import quantity_of
 from accelsim.report.tables import comparison_view, estimate_view, tier_words
 
 MADE = Estimate(
