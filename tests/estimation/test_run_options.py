@@ -114,6 +114,15 @@ def test_images_of_diffusion_take_their_steps():
     assert many["latency_s"][0] == pytest.approx(image.latency_s)
 
 
+@pytest.mark.parametrize(
+    ("size", "time_ms"), [("n", 1.5), ("s", 2.5), ("m", 4.7), ("l", 6.2), ("x", 11.3)]
+)
+def test_yolo11_takes_the_published_milliseconds(size, time_ms):
+    """docs.ultralytics.com/models/yolo11: T4, TensorRT 10, FP16, 640 pixels, one picture."""
+    e = accelsim.estimate(f"yolo11{size}", "t4", stack="tensorrt", precision="fp16", batch=1)
+    assert e.latency_s == pytest.approx(time_ms * 1e-3, rel=0.15)
+
+
 def test_a_picture_of_flux_takes_the_published_seconds():
     """xdit-project/xDiT, docs/performance/flux.md: FLUX.1 [dev], 28 steps, one H100, torch.compile:
     4.30 s, text encoders and decoder of the picture included.
