@@ -140,11 +140,18 @@ def test_arrivals_join_when_the_last_has_ended():
     [
         *("", "steps", "steps=0", "steps=2,gap=-1s", "steps=2,gap=1", "steps=1,agents=2"),
         *("agents=2", "steps=2,depth=3", "steps=2.5", "steps=2,agents=-1", "steps=2,tool=x"),
+        "steps=2,agents=1000,agent_steps=10000",
     ],
 )
 def test_sessions_that_are_none_are_refused(text):
     with pytest.raises(InvalidValueError):
         Arrivals(rate_per_s=1, session=session_options("session", text)).columns(RandomStreams(0))
+
+
+def test_a_context_that_outgrows_all_models_is_refused_with_a_plain_number():
+    load = Arrivals(rate_per_s=1, prompt="2000", session=SessionOptions(10_000))
+    with pytest.raises(InvalidValueError, match=r"prompt_tokens = 1\d{7} is not allowed"):
+        load.columns(RandomStreams(0))
 
 
 def test_a_session_as_text():

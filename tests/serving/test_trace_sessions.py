@@ -77,6 +77,7 @@ def test_rows_of_a_session_share_a_context_until_it_is_cut(tmp_path):
         (",10,1,a,0,soon,step", "gap_s"),
         (",10,1,a,0,0,leap", "kind"),
         ("1,10,1,a,,,join", "kind"),
+        (",10,1,a,0,0,join\n,10,1,a,0,0,join", "kind.*in row 2"),
         (",10,1,b,0,0,step", "session"),
     ],
 )

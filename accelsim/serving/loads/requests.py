@@ -76,7 +76,7 @@ class RequestColumns:
             column = getattr(self, name)
             wrong = (column < lowest) | (column > LONGEST_TOKENS)
             if len(column) != count or wrong.any():
-                value = column[wrong][0] if wrong.any() else f"{len(column)} values"
+                value = int(column[wrong][0]) if wrong.any() else f"{len(column)} values"
                 allowed = f"whole numbers from {lowest} to {LONGEST_TOKENS:,}, one per request"
                 raise InvalidValueError(name, value, allowed)
         times = self.arrival_s[~np.isnan(self.arrival_s)]

@@ -20,8 +20,8 @@ from accelsim.option import REQUIRED, check_ranges, of_words, ranged, seconds
 from accelsim.serving.loads.requests import NO_GROUP, RequestColumns
 from accelsim.workloads.graph import FloatArray, IntArray
 
-#: Most steps of a chain.
-MOST_STEPS = 10_000
+#: Most steps of a chain, and most calls of a session.
+MOST_STEPS, MOST_CALLS = 10_000, 100_000
 
 
 @checked
@@ -55,6 +55,9 @@ class SessionOptions:
         if self.agents and self.steps < 2:
             remedy = "The first step starts the sub-agents, the second waits for them."
             raise InvalidValueError("session steps", self.steps, "at least 2 with agents", remedy)
+        if self.requests > MOST_CALLS:
+            allowed = f"at most {MOST_CALLS:,} calls in all"
+            raise InvalidValueError("session", f"{self.requests:,} calls", allowed)
 
     @property
     def requests(self) -> int:
@@ -71,16 +74,16 @@ class SessionOptions:
         and the one that waits for it too, -1 for none. A call comes after all that it waits for.
         """
         main, last = 0, self.requests - self.steps + 1
-        found = [(main, -1, -1)]
+        slots = [(main, -1, -1)]
         for step in range(self.agent_steps):
             is_last = step == self.agent_steps - 1
             for agent in range(self.agents):
-                before = len(found) - self.agents if step else 0
-                found.append((agent + 1, before, last if is_last else -1))
-        found += [
+                before = len(slots) - self.agents if step else 0
+                slots.append((agent + 1, before, last if is_last else -1))
+        slots += [
             (main, 0 if slot == last else slot - 1, -1) for slot in range(last, self.requests)
         ]
-        return found
+        return slots
 
 
 def session_options(name: str, text: str) -> SessionOptions:
@@ -130,7 +133,7 @@ def in_sessions(
     if columns.prefix_group is not None:
         roots = (columns.prefix_group[:sessions] + sessions * (int(context.max()) + 1)).tolist()
         shared = int(system[0])
-        forks = {one: (roots[one % sessions], shared) for one in range(sessions * len(ends))}
+        forks = {own: (roots[own % sessions], shared) for own in range(sessions * len(ends))}
     return replace(
         columns,
         arrival_s=np.where(slot == 0, np.resize(starts_s, count), np.nan),

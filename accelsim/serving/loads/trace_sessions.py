@@ -39,11 +39,11 @@ def linked(
             below 0, or a kind is none.
     """
     after = _parents(rows, links["parent"])
-    kind = [str(one or KINDS[0]) for one in links["kind"]]
-    for place, one in enumerate(kind):
-        if one not in KINDS or (one != KINDS[0] and after[place] < 0):
+    kind = [str(text or KINDS[0]) for text in links["kind"]]
+    for request, text in enumerate(kind):
+        if text not in KINDS or (text != KINDS[0] and after[request] < 0):
             allowed = f"one of {', '.join(KINDS)}; step of a row without a parent"
-            raise InvalidValueError("kind", f"{one} in row {rows[place]}", allowed)
+            raise InvalidValueError("kind", f"{text} in row {rows[request]}", allowed)
     first = chain_starts(after)
     if len(wrong := np.flatnonzero(after[first] >= 0)):
         allowed = "rows that do not wait for each other in a circle"
@@ -59,7 +59,7 @@ def linked(
         columns,
         after=after,
         think_s=_gaps(links["gap_s"], rows),
-        joins=_joins(after, kind) if "join" in kind else None,
+        joins=_joins(after, kind, rows) if "join" in kind else None,
         session=session,
     )
     if columns.prefix_group is not None:  # the hashes of its blocks say more
@@ -69,31 +69,31 @@ def linked(
 
 
 def _parents(rows: IntArray, texts: Sequence[Any]) -> IntArray:
-    """Place of the request that each comes after, shape (n,)."""
-    places = {str(row): place for place, row in enumerate(rows.tolist())}
+    """The request that each comes after, shape (n,)."""
+    requests = {str(row): request for request, row in enumerate(rows.tolist())}
     after = np.full(len(rows), NO_GROUP)
-    for place, text in enumerate(texts):
+    for request, text in enumerate(texts):
         if text in _NO_GAP:
             continue
-        parent = places.get(str(text).strip().removesuffix(".0"))
+        parent = requests.get(str(text).strip().removesuffix(".0"))
         if parent is None:
             allowed = "the number of a row that is a request, from 0"
-            raise InvalidValueError("parent", f"{text} in row {rows[place]}", allowed)
-        after[place] = parent
+            raise InvalidValueError("parent", f"{text} in row {rows[request]}", allowed)
+        after[request] = parent
     return after
 
 
 def _gaps(values: Sequence[Any], rows: IntArray) -> FloatArray:
     gaps = np.zeros(len(rows))
-    for place, value in enumerate(values):
+    for request, value in enumerate(values):
         if value in _NO_GAP:
             continue
         try:
-            gaps[place] = float(value)
+            gaps[request] = float(value)
         except (TypeError, ValueError, OverflowError):
-            gaps[place] = np.nan
-        if not 0 <= gaps[place] < np.inf:
-            raise InvalidValueError("gap_s", f"{value} in row {rows[place]}", "seconds >= 0")
+            gaps[request] = np.nan
+        if not 0 <= gaps[request] < np.inf:
+            raise InvalidValueError("gap_s", f"{value} in row {rows[request]}", "seconds >= 0")
     return gaps
 
 
@@ -101,30 +101,34 @@ def _sessions(names: Sequence[Any], first: IntArray, rows: IntArray) -> IntArray
     """Number of the session of each; rows without a name are of their first row's, shape (n,)."""
     texts = [None if name in _NO_GAP else str(name) for name in names]
     numbers: dict[Any, int] = {}
-    found = np.empty(len(rows), dtype=np.int64)
-    for place, start in enumerate(first.tolist()):
+    session = np.empty(len(rows), dtype=np.int64)
+    for request, start in enumerate(first.tolist()):
         name = start if texts[start] is None else texts[start]
-        if texts[place] not in (None, name):
+        if texts[request] not in (None, name):
             allowed = f"{name}, that of its parent"
-            raise InvalidValueError("session", f"{texts[place]} in row {rows[place]}", allowed)
-        found[place] = numbers.setdefault(name, len(numbers))
-    return found
+            raise InvalidValueError("session", f"{texts[request]} in row {rows[request]}", allowed)
+        session[request] = numbers.setdefault(name, len(numbers))
+    return session
 
 
 def _first_of(session: IntArray) -> IntArray:
     """The first request of each one's session, shape (n,)."""
-    _, place, inverse = np.unique(session, return_index=True, return_inverse=True)
-    return np.asarray(place[inverse])
+    _, first, inverse = np.unique(session, return_index=True, return_inverse=True)
+    return np.asarray(first[inverse])
 
 
-def _joins(after: IntArray, kind: Sequence[str]) -> IntArray:
+def _joins(after: IntArray, kind: Sequence[str], rows: IntArray) -> IntArray:
     """The join that waits for the last requests of agents, shape (n,)."""
     parents, joins = after.tolist(), np.full(len(after), NO_GROUP)
-    joined = {parents[place]: place for place, one in enumerate(kind) if one == "join"}
-    for place in set(range(len(parents))) - set(parents):
-        begun = place
-        while begun >= 0 and joins[place] < 0:
+    joined: dict[int, int] = {}
+    for request, text in enumerate(kind):
+        if text == "join" and joined.setdefault(parents[request], request) != request:
+            value = f"join in row {rows[request]}"
+            raise InvalidValueError("kind", value, "one join after a row, which has another")
+    for request in set(range(len(parents))) - set(parents):
+        begun = request
+        while begun >= 0 and joins[request] < 0:
             if kind[begun] == "agent":
-                joins[place] = joined.get(parents[begun], NO_GROUP)
+                joins[request] = joined.get(parents[begun], NO_GROUP)
             begun = parents[begun]
     return joins
