@@ -88,6 +88,20 @@ def test_servers_refuse_pictures_by_name():
         replica_plan(MODEL, GPU, options, ServingOptions(), max_context=512)
 
 
+@pytest.mark.parametrize(
+    ("model", "parameters"),
+    [
+        ("qwen3-vl-8b", 8_767_123_696),
+        ("gemma-3-4b", 4_300_079_472),
+        ("gemma-3-12b", 12_187_325_040),
+        ("gemma-3-27b", 27_432_406_640),
+    ],
+)
+def test_model_and_encoder_have_the_parameters_of_the_checkpoint(model, parameters):
+    """Sizes that the Hugging Face Hub gives for their safetensors files."""
+    assert asked(model, images=1).parameter_count == parameters
+
+
 def test_every_encoder_of_pictures_is_catalogued():
     named = {accelsim.workload(name).picture_encoder for name in accelsim.workload_names()} - {None}
     assert named >= {"qwen2.5-vl-7b-vision", "gemma-3-27b-vision", "llama-4-vision"}
