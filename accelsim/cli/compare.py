@@ -105,8 +105,8 @@ def _operators_of_fronts(
 ) -> Operators:
     """Operators of each model and mode on the fastest devices of its front."""
     from accelsim.catalog import workloads as workload_catalog
+    from accelsim.estimation.compare import known_best
     from accelsim.estimation.simulate import simulate
-    from accelsim.report.comparison_page import pareto_front
     from accelsim.report.operators import OperatorRun
     from accelsim.report.run_page import operator_frame
 
@@ -117,7 +117,7 @@ def _operators_of_fronts(
     operators_of_fronts: Operators = {}
     for (name, mode), own in groups.items():
         options = replace(run, mode=mode)
-        front = sorted(pareto_front(own), key=lambda row: row["latency_s"])
+        front = sorted(known_best(own), key=lambda row: row["latency_s"])
         operators_of_fronts[name, mode] = [
             OperatorRun(
                 devices[row["device"]],
@@ -179,33 +179,10 @@ def emit_comparison(
         rows,
         lambda: comparison_view(comparison),
         rows=flat,
-        columns=_columns(comparison),
+        columns=comparison.columns,
         note=note,
         page=page,
         chart=lambda: _rate_bars(estimates),
-    )
-
-
-def _columns(comparison: Comparison) -> tuple[str, ...]:
-    """Columns of a comparison as CSV."""
-    from accelsim.cost.memory import MemoryFootprint
-    from accelsim.estimation.estimate import FIGURES
-    from accelsim.estimation.evidence import Evidence
-
-    parts = {
-        "memory": MemoryFootprint.__dataclass_fields__,
-        "evidence": Evidence.__dataclass_fields__,
-    }
-    scalars = [name for name in FIGURES if name not in {*parts, "operators"}]
-    nested = [f"{name}.{part}" for name, own in parts.items() for part in own]
-    return (
-        *_PAIR,
-        *scalars,
-        *comparison.rows[0].beside(),
-        *nested,
-        "best",
-        "tied",
-        "near_best_probability",
     )
 
 

@@ -22,6 +22,7 @@ from accelsim.catalog import device as catalog_device
 from accelsim.catalog import group_devices
 from accelsim.confidence.best import is_tie, near_best_probability
 from accelsim.confidence.quantiles import Z90
+from accelsim.cost.memory import MemoryFootprint
 from accelsim.errors import (
     DoesNotFitError,
     OverBudgetError,
@@ -29,7 +30,8 @@ from accelsim.errors import (
     UnknownNameError,
     UnsupportedOperatorError,
 )
-from accelsim.estimation.estimate import NESTED, Estimate, estimate
+from accelsim.estimation.estimate import FIGURES, NESTED, Estimate, estimate
+from accelsim.estimation.evidence import Evidence
 from accelsim.estimation.options import (
     EstimateKeywords,
     PriceChoice,
@@ -37,10 +39,11 @@ from accelsim.estimation.options import (
     of_mode,
     options_and_price,
 )
+from accelsim.estimation.pareto import known_front
 from accelsim.estimation.run import resolve
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.plain import Document
+from accelsim.plain import Document, Values
 from accelsim.result import json_text
 from accelsim.workloads.model import Workload
 
@@ -72,6 +75,8 @@ _SHOWN = {
     "cost_usd_per_1000": "USD per 1,000",
 }
 _MOST_ROWS = 200
+#: What a front is of; less is better.
+GOALS = ("latency_s", "energy_per_sample_j", "cost_usd_per_1000")
 _NOT_FLAT = frozenset((*NESTED, "best", "tied"))
 
 
@@ -279,6 +284,21 @@ class Comparison:
             chance = near.get(key, {}).get(row.device)
             yield {"best": won, "tied": tied, "near_best_probability": chance}
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the rows where each figure is one, as in CSV."""
+        parts = {
+            "memory": MemoryFootprint.__dataclass_fields__,
+            "evidence": Evidence.__dataclass_fields__,
+        }
+        return (
+            *("workload", "device", "mode", "reason"),
+            *(name for name in FIGURES if name not in {*parts, "operators"}),
+            *self.rows[0].beside(),
+            *(f"{name}.{part}" for name, own in parts.items() for part in own),
+            *("best", "tied", "near_best_probability"),
+        )
+
     def to_json(self) -> str:
         """`to_dict` as JSON text."""
         return json_text(self.to_dict())
@@ -312,6 +332,19 @@ class _Alternative:
         """Whether the interval of the difference holds zero."""
         pair = ((own.figure, own.log_sigma) for own in (self, other))
         return is_tie(*pair, is_alike=self.group == other.group)
+
+
+def known_best(rows: Iterable[Values]) -> list[Values]:
+    """Rows that no other beats in latency, energy and cost together; what is unknown is no reason
+    to beat or be beaten.
+
+    Args:
+        rows: Candidates with the columns of `GOALS`; those without a latency are left out.
+    """
+    timed = [row for row in rows if row["latency_s"] is not None]
+    goals = np.array([[row[goal] for goal in GOALS] for row in timed], dtype=float)
+    front = known_front(goals.reshape(-1, len(GOALS)))
+    return [timed[index] for index in np.flatnonzero(front)]
 
 
 @checked

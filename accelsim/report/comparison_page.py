@@ -14,7 +14,7 @@ import numpy as np
 
 from accelsim.economics.load_cost import LoadOption
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
-from accelsim.estimation.pareto import known_front
+from accelsim.estimation.compare import GOALS, known_best
 from accelsim.files.formats import uniform_rows
 from accelsim.plain import Document, Values, grouped
 from accelsim.quantity import joules, usd, written
@@ -36,7 +36,6 @@ _WINS = {
     "cheapest": "cost_usd_per_1000",
 }
 _TITLES = dict(zip(_WINS.values(), ("time", "per s", "energy", "$/1,000"), strict=True))
-_GOALS = ("latency_s", "energy_per_sample_j", "cost_usd_per_1000")
 #: Columns a row is shown with; None where it has none.
 _COLUMNS = (
     "batch",
@@ -45,7 +44,7 @@ _COLUMNS = (
     "average_power_w",
     "offer",
     "bound",
-    *_GOALS,
+    *GOALS,
 )
 #: Points of a trace at most, and of a page's traces of one kind.
 _MOST_POINTS = 5_000
@@ -184,19 +183,6 @@ def _keeps(row: Values, limits: tuple[float | None, float | None]) -> bool:
     )
 
 
-def pareto_front(rows: Iterable[Values]) -> list[Values]:
-    """Rows that no other beats in latency, energy and cost together; what is unknown is no reason
-    to beat or be beaten.
-
-    Args:
-        rows: Candidates; those without a latency are left out.
-    """
-    timed = [row for row in rows if row["latency_s"] is not None]
-    goals = np.array([[row[goal] for goal in _GOALS] for row in timed], dtype=float)
-    front = known_front(goals.reshape(-1, len(_GOALS)))
-    return [timed[place] for place in np.flatnonzero(front)]
-
-
 def _pareto(
     key: tuple[str, str],
     rows: Sequence[Values],
@@ -205,7 +191,7 @@ def _pareto(
     most_points: int,
 ) -> Section:
     done = _timed(rows)
-    front = {id(row) for row in pareto_front(done)}
+    front = {id(row) for row in known_best(done)}
     ordered = sorted(rows, key=lambda row: id(row) not in front)
     priced = [row for row in done if row["cost_usd_per_1000"] is not None]
     most = max((row["energy_per_sample_j"] or 0.0 for row in priced), default=0.0) or 1.0
@@ -249,7 +235,7 @@ def _points(name: str, rows: Sequence[Values], most: float, colour: str) -> Docu
     where they are few.
     """
     is_named = len(rows) <= _MANY
-    times, energies, costs = ([row[goal] for row in rows] for goal in _GOALS)
+    times, energies, costs = ([row[goal] for row in rows] for goal in GOALS)
     return trace(
         name,
         times,

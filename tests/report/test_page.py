@@ -14,8 +14,9 @@ import pytest
 import accelsim
 from accelsim.catalog import device
 from accelsim.errors import MissingDependencyError, OutputError
+from accelsim.estimation.compare import known_best
 from accelsim.files.formats import plain_values
-from accelsim.report.comparison_page import comparison_page, pareto_front
+from accelsim.report.comparison_page import comparison_page
 from accelsim.report.operators import OperatorRun
 from accelsim.report.page import (
     Cell,
@@ -162,7 +163,7 @@ def test_the_front_of_a_comparison_has_those_that_no_other_beats():
     names = ["t4", "a100-sxm-80gb", "h100-sxm-80gb", "xeon-platinum-8480+", "graviton3"]
     found = accelsim.compare("resnet-50", names, batch=8)
     rows = found.to_dict()
-    front = {row["device"] for row in pareto_front(rows)}
+    front = {row["device"] for row in known_best(rows)}
     best = {found.best(c)["resnet-50", "inference"] for c in ("latency_s", "cost_usd_per_1000")}
     assert best <= front < set(names)
     page = comparison_page(rows, "accelsim", slo_s=4e-3, budget_usd=1.0)

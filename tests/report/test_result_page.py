@@ -12,12 +12,13 @@ import accelsim
 from accelsim.capacity.breakeven import DeploymentOption, breakeven
 from accelsim.errors import InputError
 from accelsim.estimation.batches import estimate_batches
+from accelsim.estimation.compare import known_best
 from accelsim.exploration.saved import read_result
 from accelsim.exploration.sweeps.store import SweepStore
 from accelsim.files.formats import plain_values
 from accelsim.quantity import words, written
 from accelsim.report.claims import scenario_command
-from accelsim.report.comparison_page import comparison_page, pareto_front
+from accelsim.report.comparison_page import comparison_page
 from accelsim.report.page import page_html
 from accelsim.report.result_page import result_page
 
@@ -104,7 +105,7 @@ def test_the_best_of_a_large_sweep_are_those_of_all_points(tmp_path, monkeypatch
     for name in names:
         best = max if name == "throughput_per_s" else min
         assert best(r[name] for r in read if r[name]) == best(r[name] for r in good if r[name])
-    fronts = [{row["batch"] for row in pareto_front(found)} for found in (good, read)]
+    fronts = [{row["batch"] for row in known_best(found)} for found in (good, read)]
     assert fronts[0] == fronts[1]
     assert f"{len(rows)} of 120 points are shown" in result_page(rows, "").warnings[0]
 
