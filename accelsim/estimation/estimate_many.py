@@ -386,7 +386,8 @@ def _one_by_one(
         except (UnsupportedOperatorError, DoesNotFitError) as error:
             answer["reason"][place] = str(error)
             continue
-        for name in (*_FLOAT_FIGURES, *_WORD_FIGURES[:-1], "fits"):
+        # tokens of pictures are in the length of a prompt
+        for name in ("seq_len", *_FLOAT_FIGURES, *_WORD_FIGURES[:-1], "fits"):
             value = getattr(result, name)
             if value is not None:
                 answer[name][place] = value

@@ -136,8 +136,10 @@ def _batch(run: ResolvedRun, passes: RunPasses) -> FittingChange | None:
 
 
 def _seq_len(run: ResolvedRun, passes: RunPasses) -> FittingChange | None:
-    """The longest prompt that fits: memory grows by about the same with each token."""
-    if not run.output_len or run.seq_len <= 1:
+    """The longest prompt that fits: memory grows by about the same with each token. None with
+    pictures, whose tokens are not asked for as a length.
+    """
+    if not run.output_len or run.seq_len <= 1 or run.images:
         return None
     first = _needed_bytes(replace(run, seq_len=1))
     each = (passes.memory.total_bytes - first) / (run.seq_len - 1)
@@ -153,7 +155,7 @@ def _offload(run: ResolvedRun) -> FittingChange | None:
     """The fewest layers whose weights in host memory make it fit."""
     from accelsim.estimation.offload import USUAL_HOST, with_offload
 
-    if run.mode == "training" or run.offload is not None:
+    if run.mode == "training" or run.offload is not None or run.images:
         return None
     with suppress(InputError):
         passes = run_passes(with_offload(run, "auto"))

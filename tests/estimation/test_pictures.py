@@ -107,3 +107,23 @@ def test_every_encoder_of_pictures_is_catalogued():
     assert named >= {"qwen2.5-vl-7b-vision", "gemma-3-27b-vision", "llama-4-vision"}
     for name in named:
         assert accelsim.workload(name).family.name == "picture-encoder"
+
+
+def test_lengths_of_many_count_the_tokens_of_pictures_too():
+    row = {"workload": MODEL, "device": GPU, "seq_len": 256, "images": 2, "image_size": 448}
+    many = accelsim.estimate_many([row, row | {"images": None, "image_size": None}])
+    assert many["seq_len"].tolist() == [asked(images=2, image_size=448).seq_len, 256]
+
+
+@pytest.mark.parametrize(
+    ("what", "board", "seq_len"), [("offload", "t4", 512), ("seq_len", "rtx-4090", 200_000)]
+)
+def test_what_would_fit_can_be_asked_for(what, board, seq_len):
+    """Neither layers on the host nor a length that counts the tokens of pictures."""
+    text, pictures = (
+        accelsim.estimate(MODEL, board, seq_len=seq_len, output_len=8, images=n).would_fit
+        for n in (0, 1)
+    )
+    assert what in {change.what for change in text}
+    assert pictures
+    assert what not in {change.what for change in pictures}
