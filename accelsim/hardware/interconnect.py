@@ -105,10 +105,12 @@ class TierShape(FrozenModel):
         if is_torus != (self.closed_multiple is not None):
             raise ValueError("closed_multiple: a torus has it, and nothing else")
         if (self.topology == "hybrid_cube_mesh") != bool(self.lane_counts):
-            raise ValueError("lane_counts: a hybrid cube mesh has them, and nothing else")
+            raise ValueError(
+                "lane_counts: a hybrid cube mesh needs them, other topologies have none"
+            )
         columns = tuple(zip(*self.lane_counts, strict=False))
         if columns != self.lane_counts:
-            raise ValueError("lane_counts: expected as many lanes back as there")
+            raise ValueError("lane_counts: expected as many lanes from b to a as from a to b")
         return self
 
 
@@ -155,7 +157,9 @@ class NodeProfile(FrozenModel):
     @model_validator(mode="after")
     def _check_links(self) -> NodeProfile:
         if (self.device_count.value > 1) != (self.device_tier is not None):
-            raise ValueError("device_tier: a node of several devices has one, and no other")
+            raise ValueError(
+                "device_tier: a node of several devices needs one, a node of one device has none"
+            )
         if (self.network_link is None) != (self.network_link_count is None):
             raise ValueError("network_link_count: give both network_link and its count")
         return self

@@ -394,8 +394,8 @@ class ServingOptions:
     )
     prefill: PrefillOptions | None = None
     pools: tuple[PoolOptions, ...] = option(
-        "Further replicas, repeatable: device=l4,replicas=4 or, for another model, "
-        "device=l4,model=NAME,share=0.3; tp and engine too.",
+        "Further replicas, repeatable: device=l4,replicas=4. Another model takes a share of the "
+        "requests: device=l4,model=NAME,share=0.3. Also tp and engine.",
         (),
         "KEY=VALUE",
         "--pool",

@@ -50,7 +50,10 @@ class RunLength:
     iterations: float | None = None
     epoch_samples: float | None = option("Samples of an epoch.", parse=amount, metavar="N")
     mtbf_s: float | None = option(
-        "Mean time between failures of one device.", metavar="HOURS", flags="--mtbf", scale=3600.0
+        "Mean time between failures of one device, in hours.",
+        metavar="HOURS",
+        flags="--mtbf",
+        scale=3600.0,
     )
     preemption_mtbf_s: float | None = None
     checkpoint_s: float | None = option(

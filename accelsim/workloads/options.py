@@ -45,7 +45,9 @@ class ModelOptions:
         " Default: the usual one.",
         metavar="NAME",
     )
-    execution: str | None = option("Mode of pytorch: eager, graph or compiled.", metavar="HOW")
+    execution: str | None = option(
+        "How PyTorch runs: eager, graph (CUDA graphs) or compiled (torch.compile).", metavar="HOW"
+    )
     layout: str | None = option(
         "Layout of convolutions under pytorch: channels_last or nchw.", metavar="NAME"
     )
