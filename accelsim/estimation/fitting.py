@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from functools import lru_cache
 
 from accelsim import catalog
+from accelsim.catalog.clusters import smallest_joining
 from accelsim.cost.memory import available_bytes
 from accelsim.dtype import PRECISIONS
 from accelsim.errors import InputError
@@ -185,10 +186,15 @@ def _device(run: ResolvedRun, passes: RunPasses) -> FittingChange | None:
 
 
 def _device_count(run: ResolvedRun, weight_bytes: float) -> FittingChange | None:
-    """The fewest devices that hold the run when each has its part of every layer."""
+    """The fewest devices that hold the run when each has its part of every layer; None of a device
+    that nothing joins.
+    """
     counts = (n for n in _DEVICE_COUNTS if weight_bytes / n <= run.available_bytes)
     changed = ((n, replace(run, shard=Shard(tp=n))) for n in counts)
-    return _first_fit(run, "device_count", changed)
+    with suppress(InputError):
+        smallest_joining(run.device, _DEVICE_COUNTS[0])
+        return _first_fit(run, "device_count", changed)
+    return None
 
 
 def _devices(run: ResolvedRun, weight_bytes: float) -> FittingChange | None:

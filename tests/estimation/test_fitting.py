@@ -5,6 +5,7 @@ import json
 import pytest
 
 from accelsim import estimate
+from accelsim.errors import InvalidValueError
 from accelsim.estimation.run import resolve
 from accelsim.estimation.simulate import simulate
 from accelsim.workloads.sharding import Shard
@@ -39,6 +40,10 @@ def test_each_change_makes_it_fit(model, device, options):
     assert not run.fits
     assert run.would_fit
     for change in run.would_fit:
+        if change.what == "device_count" and options.get("mode") != "training":
+            joined = estimate(model, f"{change.value} x {device}", **options)
+            assert joined.fits
+            continue
         if change.what == "device_count":
             simulate(model, device, **options, shard=Shard(tp=change.value), cluster="dgx-h100")
             continue
@@ -79,5 +84,13 @@ def test_a_run_too_large_for_any_device_of_its_maker_names_several_of_another():
     count, _, name = change.value.partition(" x ")
     assert change.what == "devices"
     options = {"batch": 1, "precision": run.precision}
-    simulate("llama-3.1-405b", name, **options, shard=Shard(tp=int(count)), cluster="dgx-h100")
+    assert estimate("llama-3.1-405b", change.value, **options).fits
     assert not estimate("llama-3.1-405b", name, **options).fits
+    assert int(count) > 1
+
+
+def test_several_of_a_device_that_nothing_joins_are_not_named():
+    with pytest.raises(InvalidValueError, match="fits a slot"):
+        estimate("llama-3.1-405b", "8 x apple-m3-ultra-60c")
+    named = {change.what for change in estimate("llama-3.1-405b", "apple-m3-ultra-60c").would_fit}
+    assert named == {"precision"}
