@@ -63,7 +63,7 @@ class Worker:
         note: Callable[[str], None],
         report: Path | None = None,
     ) -> Shown:
-        """The answer to a question.
+        """The answer to a question; from a new process if the last one died by itself.
 
         Args:
             question: Command, arguments and command line.
@@ -73,8 +73,10 @@ class Worker:
         Raises:
             AccelsimError: If the command refuses the arguments; `EndedError` if it was ended.
         """
-        self._pipe.send((*question, report))
+        if not self._pipe.closed and not self._process.is_alive():
+            self.restart()
         with suppress(EOFError, OSError):
+            self._pipe.send((*question, report))
             while True:
                 what, told = await asyncio.to_thread(self._pipe.recv)
                 if what == "note":
