@@ -114,3 +114,18 @@ def test_what_is_wrong_is_named(folder, tmp_path):
     with pytest.raises(OutputError, match="no finished points"):
         results.points(tmp_path)
     assert isinstance(frame, pd.DataFrame)
+
+
+def test_points_whose_device_is_not_known_are_named_by_what_was_asked(tmp_path):
+    spec = {
+        "name": "s",
+        "of": "serve",
+        "fixed": {"model": "llama-3.1-8b", "device": "t4", "rate_per_s": 1},
+        "vary": {"session": ["steps=0"]},
+    }
+    sweep(spec, tmp_path, workers=1)
+    (row,) = results.refusals(tmp_path)
+    assert row["points_count"] == 1
+    assert "nan" not in row["first"]
+    assert "model llama-3.1-8b" in row["first"]
+    assert "session steps=0" in row["first"]

@@ -14,7 +14,8 @@ import numpy as np
 from accelsim.errors import AccelsimError, InvalidValueError, OutputError, UnknownNameError
 from accelsim.estimation.pareto import pareto_mask
 from accelsim.exploration.sweeps.store import arrow, part_paths
-from accelsim.plain import Document
+from accelsim.files.formats import records
+from accelsim.plain import Document, Values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -270,15 +271,18 @@ def refusals(folder: str | Path) -> list[Document]:
     reasons = points(folder, columns=["reason"])["reason"].loc[lambda texts: texts != ""]
     kinds = reasons.groupby(reasons.str.split(":").str[0], sort=False)
     counts = kinds.size().sort_values(ascending=False, kind="stable")[:_MOST_REASONS]
-    rows = points_at(folder, [kinds.groups[kind][0] for kind in counts.index]).to_dict("records")
+    rows = records(points_at(folder, [kinds.groups[kind][0] for kind in counts.index]))
     return [
-        {
-            "points_count": int(count),
-            "first": ", ".join(str(row[name]) for name in NAMED if row.get(name)),
-            "reason": row["reason"],
-        }
+        {"points_count": int(count), "first": _point_name(row), "reason": row["reason"]}
         for row, count in zip(rows, counts, strict=True)
     ]
+
+
+def _point_name(row: Values) -> str:
+    """What names a point; where that is not known, all that was asked."""
+    named = [str(row[name]) for name in NAMED if row.get(name)]
+    asked = {n.removeprefix("asked_"): v for n, v in row.items() if n.startswith("asked_")}
+    return ", ".join(named or [f"{name} {value}" for name, value in asked.items() if value])
 
 
 def diff(before: pd.DataFrame, after: pd.DataFrame, tolerance: float = 1e-9) -> pd.DataFrame:
