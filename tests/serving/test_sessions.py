@@ -140,7 +140,7 @@ def test_arrivals_join_when_the_last_has_ended():
     [
         *("", "steps", "steps=0", "steps=2,gap=-1s", "steps=2,gap=1", "steps=1,agents=2"),
         *("agents=2", "steps=2,depth=3", "steps=2.5", "steps=2,agents=-1", "steps=2,tool=x"),
-        "steps=2,agents=1000,agent_steps=10000",
+        *("steps=2,agents=1000,agent_steps=10000", "steps=2,steps=3"),
     ],
 )
 def test_sessions_that_are_none_are_refused(text):

@@ -88,7 +88,10 @@ class SessionOptions:
 
 def session_options(name: str, text: str) -> SessionOptions:
     """A session as ``steps=8,gap=2s,agents=2,agent_steps=4,tool=lognormal:400:1``."""
-    words = {key: word for key, _, word in (item.partition("=") for item in text.split(","))}
+    items = text.split(",")
+    words = {key: word for key, _, word in (item.partition("=") for item in items)}
+    if len(words) < len(items):
+        raise InvalidValueError(name, text, "each key once", "Name it once.")
     if "gap" in words:
         words["gap_s"] = str(seconds(name, words.pop("gap")))
     form = "key=value pairs with steps, and any of gap, agents, agent_steps, tool"
