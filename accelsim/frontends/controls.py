@@ -97,10 +97,10 @@ def controls(question: str, learned: Sequence[str] = ()) -> dict[str, Control]:
         question: One of `QUESTIONS`.
         learned: Files of learned runs that may be chosen; the only paths that are.
     """
-    found = [_control(flag, learned) for flag in flags(QUESTIONS[question][0]).values()]
-    shown = [one for one in found if one is not None]
-    shown.sort(key=lambda one: _FIRST.index(one.name) if one.name in _FIRST else len(_FIRST))
-    return {one.name: one for one in shown}
+    made = (_control(flag, learned) for flag in flags(QUESTIONS[question][0]).values())
+    shown = [control for control in made if control is not None]
+    shown.sort(key=lambda c: _FIRST.index(c.name) if c.name in _FIRST else len(_FIRST))
+    return {control.name: control for control in shown}
 
 
 def hidden(question: str) -> set[str]:
@@ -112,13 +112,14 @@ def _control(flag: Parameter, learned: Sequence[str]) -> Control | None:
     """The control of a flag; None where it takes a path."""
     about, entry, of = flag.annotation.__metadata__
     kinds = (get_args(flag.annotation.__origin__) or (flag.annotation.__origin__,))[:1]
-    kind = next((one for one in (int, float, bool, str) if one in kinds), list)
+    kind = next((plain for plain in (int, float, bool, str) if plain in kinds), list)
     is_file = Path in kinds or "FILE" in str(about.metavar)
     is_open = flag.name == "learned" and learned
     if is_file and not is_open and flag.name not in _FIRST:
         return None
     choices = learned if is_open else COMPLETIONS[flag.name]("") if flag.name in COMPLETIONS else ()
-    long = (one for one in (str(about.default), *(about.param_decls or ())) if one[:2] == "--")
+    said = (str(about.default), *(about.param_decls or ()))
+    long = (text for text in said if text.startswith("--"))
     is_positional = isinstance(about, ArgumentInfo)
     return Control(
         flag.name,
@@ -150,14 +151,14 @@ def linked(scenarios: Sequence[Mapping[str, Any]], known: Mapping[str, Control])
 
 def restored(
     pairs: Iterable[tuple[str, str]], known: Mapping[str, Control]
-) -> tuple[list[Document], list[str]]:
-    """Scenarios of a link, and what of it was refused, in sentences.
+) -> tuple[Document, Document, list[str]]:
+    """Both scenarios of a link, and what of it was refused, in sentences.
 
     Args:
         pairs: Names and texts of its query.
         known: Controls of the page.
     """
-    scenarios: list[Document] = [{}, {}]
+    scenarios: tuple[Document, Document] = ({}, {})
     refused = []
     for name, text in pairs:
         option = name.removeprefix(_SECOND)
@@ -168,7 +169,7 @@ def restored(
             scenarios[name != option][option] = known[option].value(text)
         except InvalidValueError as error:
             refused.append(str(error))
-    return [one for one in scenarios if one], refused
+    return *scenarios, refused
 
 
 def command_line(question: str, values: Mapping[str, Any], known: Mapping[str, Control]) -> str:
@@ -181,6 +182,6 @@ def command_line(question: str, values: Mapping[str, Any], known: Mapping[str, C
         elif control.kind is bool:
             words += [control.flag] if value else []
         else:
-            for one in value if isinstance(value, list) else [value]:
-                words += [control.flag, str(one)]
+            for text in value if isinstance(value, list) else [value]:
+                words += [control.flag, str(text)]
     return shlex.join(words)

@@ -134,8 +134,10 @@ class _View:
     def _controls(self) -> None:
         """All options, by the group that they are of; those that are asked first are open."""
         values = self._session.scenarios[self._session.edited]
-        for group, shown in grouped(self._session.known.values(), lambda one: one.group).items():
-            is_open = group == MAIN or any(one.name in values for one in shown)
+        for group, shown in grouped(
+            self._session.known.values(), lambda control: control.group
+        ).items():
+            is_open = group == MAIN or any(control.name in values for control in shown)
             with ui.expansion(group, value=is_open).classes("w-full"):
                 for control in shown:
                     self._control(control, values.get(control.name, control.default))
@@ -235,23 +237,25 @@ class _View:
     def _answer(self) -> None:
         """The decision, figures with their intervals, pictures and tables, and how to repeat it."""
         session = self._session
-        known = [one for one in session.shown if isinstance(one, Shown)]
-        for name, one in zip(_NAMES, session.shown, strict=False):
+        known = [answer for answer in session.shown if isinstance(answer, Shown)]
+        for name, answer in zip(_NAMES, session.shown, strict=False):
             prefix = f"{name}: " if len(session.shown) > 1 else ""
-            if isinstance(one, Shown):
-                for index, line in enumerate(one.page.decision):
+            if isinstance(answer, Shown):
+                for index, line in enumerate(answer.page.decision):
                     ui.label(prefix + line).classes("text-h6" if not index else "")
-                for warning in one.page.warnings:
+                for warning in answer.page.warnings:
                     ui.label(f"{prefix}Note: {warning}").classes("text-caption")
             else:
                 with ui.card().classes("bg-warning w-full").props("role=alert"):
-                    ui.label(prefix + one)
+                    ui.label(prefix + answer)
         if not session.shown:
             ui.label("The first answer takes a second or two.")
-        ui.html(_metrics([one.metrics for one in known]), sanitize=False).classes("w-full drawn")
-        for name, one in zip(_NAMES, known, strict=False):
+        ui.html(_metrics([answer.metrics for answer in known]), sanitize=False).classes(
+            "w-full drawn"
+        )
+        for name, answer in zip(_NAMES, known, strict=False):
             is_drawn = session.question != "device"
-            for section in one.page.sections:
+            for section in answer.page.sections:
                 opened = is_drawn and section.figure is not None
                 is_drawn = is_drawn and not opened
                 title = section.title if len(known) == 1 else f"{name}: {section.title}"
@@ -307,7 +311,10 @@ def _table(section: Section) -> None:
         for index, title in enumerate(section.table.titles)
     ]
     rows = [
-        {str(index): one.text if isinstance(one, Cell) else one for index, one in enumerate(row)}
+        {
+            str(index): cell.text if isinstance(cell, Cell) else cell
+            for index, cell in enumerate(row)
+        }
         for row in section.table.rows
     ]
     ui.table(rows=rows, columns=columns, pagination=20).props("dense flat").classes("w-full")
@@ -320,16 +327,16 @@ def _metrics(answers: Sequence[Values]) -> str:
     titles = _NAMES[: len(answers)] if len(answers) > 1 else ("value",)
     heads = "".join(f"<th class=n>{title}</th>" for title in titles)
     lines = [f"<tr><th>figure</th>{heads}<th>90 % interval</th></tr>"]
-    for name in dict.fromkeys(name for one in answers for name in one):
+    for name in dict.fromkeys(name for metrics in answers for name in metrics):
         if name.partition(".")[2] in _FURTHER:
             continue
-        figures = [one.get(name) or {} for one in answers]
-        if all(one.get("value") is None for one in figures):
+        figures = [metrics.get(name) or {} for metrics in answers]
+        if all(figure.get("value") is None for figure in figures):
             continue
         cells = "".join(
-            f"<td class=n>{escape(written(name, one.get('value')))}</td>" for one in figures
+            f"<td class=n>{escape(written(name, figure.get('value')))}</td>" for figure in figures
         )
-        ends = [escape(_ends(name, one)) for one in figures if _is_ranged(one)]
+        ends = [escape(_ends(name, figure)) for figure in figures if _is_ranged(figure)]
         lines.append(
             f"<tr><td>{escape(words(name))}</td>{cells}<td>{_track(figures)}"
             f"<small>{'; '.join(ends)}</small></td></tr>"
@@ -347,14 +354,14 @@ def _ends(name: str, figure: Values) -> str:
 
 def _track(figures: Sequence[Values]) -> str:
     """Intervals over one axis from 0."""
-    known = [one for one in figures if _is_ranged(one)]
-    most = max((one["high"] for one in known), default=0.0)
-    if not most or min(one["low"] for one in known) < 0:
+    known = [figure for figure in figures if _is_ranged(figure)]
+    most = max((figure["high"] for figure in known), default=0.0)
+    if not most or min(figure["low"] for figure in known) < 0:
         return ""
     marks = []
-    for one, colour in zip(figures, _COLOURS, strict=False):
-        if _is_ranged(one):
-            low, value, high = (100 * one[end] / most for end in ("low", "value", "high"))
+    for figure, colour in zip(figures, _COLOURS, strict=False):
+        if _is_ranged(figure):
+            low, value, high = (100 * figure[end] / most for end in ("low", "value", "high"))
             marks.append(
                 f'<i style="left:{low:.1f}%;width:{high - low:.1f}%;background:{colour}"></i>'
                 f'<b style="left:{value:.1f}%;background:{colour}"></b>'

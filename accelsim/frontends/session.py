@@ -38,8 +38,8 @@ class Session:
         start = dict(QUESTIONS[question][1])
         if "scenario" in self.known:
             start["scenario"] = TEMPLATE
-        found, self.refused = restored(pairs, self.known)
-        self.scenarios: list[Document] = found or [start]
+        first, second, self.refused = restored(pairs, self.known)
+        self.scenarios: list[Document] = [first or start, *([second] if second else [])]
         self.edited = 0
         self.shown: list[Shown | str] = []
         self.is_dirty = True
@@ -69,8 +69,8 @@ class Session:
         self.is_dirty, self.begun_s, self.note = False, perf_counter(), ""
         told = [await self._one(values) for values in self.scenarios]
         self.begun_s = None
-        if not any(one is None for one in told):
-            self.shown = [one for one in told if one is not None]
+        if not any(answer is None for answer in told):
+            self.shown = [answer for answer in told if answer is not None]
 
     async def _one(self, values: Document) -> Shown | str | None:
         """An answer, or why there is none; None where it was ended."""

@@ -48,6 +48,7 @@ class Worker:
 
     def __init__(self, files: Sequence[Path] = ()) -> None:
         self._files = tuple(files)
+        self._alone = asyncio.Lock()
         self._start()
 
     def _start(self) -> None:
@@ -73,19 +74,23 @@ class Worker:
         Raises:
             AccelsimError: If the command refuses the arguments; `EndedError` if it was ended.
         """
-        if not self._pipe.closed and not self._process.is_alive():
-            self.restart()
-        with suppress(EOFError, OSError):
-            self._pipe.send((*question, report))
-            while True:
-                what, told = await asyncio.to_thread(self._pipe.recv)
-                if what == "note":
-                    note(told)
-                elif what == "refused":
-                    raise AccelsimError(told)
-                else:
-                    return told  # type: ignore[no-any-return]
-        raise EndedError("ended before the answer came")
+        async with self._alone:
+            if not self._pipe.closed and not self._process.is_alive():
+                self.restart()
+            pipe = self._pipe
+            with suppress(EOFError, OSError):
+                pipe.send((*question, report))
+                while True:
+                    what, told = await asyncio.to_thread(pipe.recv)
+                    if what == "note":
+                        note(told)
+                    elif what == "refused":
+                        raise AccelsimError(told)
+                    else:
+                        return told  # type: ignore[no-any-return]
+            if pipe.closed:
+                raise EndedError("ended before the answer came")
+            raise AccelsimError("The process that answers died. Change an option to ask again.")
 
     def end(self) -> None:
         """End it, whatever it does."""
