@@ -16,7 +16,7 @@ import numpy as np
 from accelsim.confidence.quantiles import Z90
 from accelsim.workloads.graph import FloatArray
 
-#: Share of the variance that is an alternative's own: the median over 890 measured decisions about
+#: Share of the variance that is an alternative's own: the median over 905 measured decisions about
 #: devices, engines, formats, plans, layouts and batches (``python -m tools.scoreboard.decisions``,
 #: which estimates it anew without the system that it scores).
 OWN_SHARE = 0.13

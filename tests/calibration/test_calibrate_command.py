@@ -62,7 +62,7 @@ def test_fit_writes_overlay_table_predictions_and_report(folder, capsys):
     shown = (folder / "fit.html").read_text("utf-8")
     assert "operators held out: median error" in shown
     assert "on average, threads: 1." in shown
-    assert "90 % interval (median)" in shown
+    assert 'id="figure-held-out"' in shown
     assert "nine of ten took" in shown
     printed = capsys.readouterr()
     assert "held out: MAPE" in printed.out

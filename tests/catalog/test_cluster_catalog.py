@@ -97,7 +97,7 @@ def test_wrong_files_name_the_field(tmp_path, change, message):
         ({"device_count": {"value": 4, "source": "spec"}}, "at least the devices of node"),
         ({"topology": "torus"}, "a torus has them"),
         ({"dimensions": [4, 8]}, "a torus has them"),
-        ({"topology": "hybrid_cube_mesh"}, "a hybrid cube mesh has them"),
+        ({"topology": "hybrid_cube_mesh"}, "a hybrid cube mesh needs them"),
         ({"topology": "star"}, "topology"),
     ],
 )

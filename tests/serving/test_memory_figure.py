@@ -36,7 +36,7 @@ def test_every_command_says_the_same_of_a_device(name):
 
 
 def test_a_run_that_does_not_fit_is_told_by_the_memory_of_the_device():
-    with pytest.raises(DoesNotFitError, match="that the driver, the allocator") as told:
+    with pytest.raises(DoesNotFitError, match="The driver, the allocator") as told:
         accelsim.train("llama-3.1-8b", device="h100-sxm-80gb", batch=1)
     assert told.value.available == catalog.device("h100-sxm-80gb").memory_bytes
 

@@ -136,7 +136,7 @@ def test_times_rise_with_the_rate_until_it_is_too_much():
         means.append(result.e2e_s["mean"])
     assert means == sorted(means)
     assert result.saturated
-    assert "are served" in result.warnings[-1]
+    assert "per s end meanwhile" in result.warnings[-1]
 
 
 def test_littles_law():
