@@ -28,7 +28,7 @@ from accelsim.cost.table import Execution
 from accelsim.dtype import PRECISIONS, Dtype, Precision
 from accelsim.errors import AccelsimError
 from accelsim.estimation.options import RunOptions
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.hardware.profile import GpuProfile
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.steps.step_tables import pass_costs

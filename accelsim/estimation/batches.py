@@ -22,7 +22,8 @@ from accelsim.estimation.options import (
     run_options,
 )
 from accelsim.estimation.passes import run_passes
-from accelsim.estimation.run import LARGEST_BATCH, ResolvedRun, resolve
+from accelsim.estimation.resolution import LARGEST_BATCH, resolve
+from accelsim.estimation.run import ResolvedRun
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Document

@@ -40,7 +40,7 @@ from accelsim.estimation.options import (
     options_and_price,
 )
 from accelsim.estimation.pareto import known_front
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Document, Values

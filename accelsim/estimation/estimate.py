@@ -25,7 +25,8 @@ from accelsim.estimation.options import (
     options_and_price,
 )
 from accelsim.estimation.passes import RunPasses, check_effect, run_passes
-from accelsim.estimation.run import ResolvedRun, resolve
+from accelsim.estimation.resolution import resolve
+from accelsim.estimation.run import ResolvedRun
 from accelsim.estimation.simulate import OperatorShare, Simulation, simulated, system_of
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile

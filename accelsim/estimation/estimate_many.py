@@ -35,7 +35,8 @@ from accelsim.estimation.options import (
     RunOptions,
     options_and_price,
 )
-from accelsim.estimation.run import ResolvedRun, resolve
+from accelsim.estimation.resolution import resolve
+from accelsim.estimation.run import ResolvedRun
 from accelsim.estimation.scenario_figures import scenario_figures
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile

@@ -154,7 +154,7 @@ def _seq_len(run: ResolvedRun, passes: RunPasses) -> FittingChange | None:
 
 def _offload(run: ResolvedRun) -> FittingChange | None:
     """The fewest layers whose weights in host memory make it fit."""
-    from accelsim.estimation.offload import USUAL_HOST, with_offload
+    from accelsim.estimation.resolution import USUAL_HOST, with_offload
 
     if run.mode == "training" or run.offload is not None or run.images:
         return None

@@ -9,7 +9,7 @@ from accelsim.cost.table import CostTable, Execution
 from accelsim.dtype import Precision
 from accelsim.dtype import precision as find_precision
 from accelsim.errors import InvalidValueError
-from accelsim.estimation.run import resolve_host
+from accelsim.estimation.resolution import resolve_host
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.retype import retype

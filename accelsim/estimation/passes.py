@@ -9,16 +9,22 @@ pass.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
-from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
+from accelsim.cost.memory import (
+    MemoryFootprint,
+    inference_footprint,
+    memory_short,
+    training_footprint,
+)
 from accelsim.dtype import Precision
 from accelsim.errors import InvalidValueError
-from accelsim.estimation.run import ResolvedRun
+from accelsim.estimation.run import Offload, ResolvedRun
 from accelsim.frozen import frozen
 from accelsim.workloads.adapters import adapter_step
 from accelsim.workloads.backward import rows_within
@@ -112,7 +118,46 @@ def run_passes(run: ResolvedRun) -> RunPasses:
         DoesNotFitError: If layers are left to a host whose memory is too small.
     """
     passes = _whole_passes(run)
-    return passes if run.offload is None else run.offload.placed(passes, run)
+    return passes if run.offload is None else _placed(passes, run, run.offload)
+
+
+def _placed(passes: RunPasses, run: ResolvedRun, offload: Offload) -> RunPasses:
+    """The passes with what the device holds of the run's memory, where layers lie in the host's.
+
+    Raises:
+        DoesNotFitError: If the CPU's memory is too small for its layers.
+    """
+    layers = _fewest(passes.memory, run, offload) if offload.layers is None else offload.layers
+    kept = 1.0 - layers / offload.of
+    whole, cache = passes.memory, passes.memory.kv_cache_bytes
+    on_device = cache if offload.host is None else cache * kept
+    held = replace(whole, weight_bytes=whole.weight_bytes * kept, kv_cache_bytes=on_device)
+    left = whole.total_bytes - held.total_bytes
+    if offload.host is not None and left > (room := offload.host.available_bytes):
+        raise memory_short(offload.host.device, left, room, "Offload fewer layers.")
+    return replace(passes, memory=held, host_layers=layers, host_bytes=left)
+
+
+def _fewest(memory: MemoryFootprint, run: ResolvedRun, offload: Offload) -> int:
+    """The fewest layers in host memory with which the run fits."""
+    room = run.available_bytes
+    if offload.host is not None:
+        return offload.of - held_layers(memory, room, offload.of)
+    each = memory.weight_bytes / offload.of
+    return min(offload.of, math.ceil(memory.short_bytes(room) / each * (1 - 1e-12)))
+
+
+def held_layers(memory: MemoryFootprint, room_bytes: float, layers: int) -> int:
+    """Layers whose weights and cache fit beside the activations. Estimate: all are equal.
+
+    Args:
+        memory: What the whole model needs.
+        room_bytes: What the board has.
+        layers: Layers of the model.
+    """
+    each = (memory.weight_bytes + memory.kv_cache_bytes) / layers
+    most = math.floor((room_bytes - memory.activation_bytes) / each * (1 + 1e-12))
+    return min(layers, max(0, most))
 
 
 def _whole_passes(run: ResolvedRun) -> RunPasses:

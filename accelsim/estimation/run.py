@@ -6,37 +6,25 @@ the field, the value and the range, before anything is computed.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
 from functools import partial
-from numbers import Integral
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-from accelsim import __version__, catalog
-from accelsim.catalog import workloads as workload_catalog
+from accelsim import __version__
 from accelsim.catalog.engines import ServingEngine, engine_of, front_end
 from accelsim.catalog.stacks import Stack, StackPath
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.memory import available_bytes
-from accelsim.cost.registry import HEAPS, tier_parameters
+from accelsim.cost.registry import tier_parameters
 from accelsim.cost.stack import FamilySpread, KernelMaker, StackEffect
 from accelsim.cost.table import Execution
-from accelsim.dtype import PRECISIONS, Dtype, Precision
-from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.estimation.options import RunKeywords, RunOptions, run_options
-from accelsim.estimation.power_limit import limit_of, limited
+from accelsim.dtype import Precision
+from accelsim.estimation.power_limit import limit_of
 from accelsim.estimation.stack_choice import (
-    choose_execution,
-    choose_layout,
-    choose_stack,
     own_kernels,
     stack_path,
 )
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import (
-    AsicProfile,
     CpuProfile,
     DeviceProfile,
     GpuProfile,
@@ -47,34 +35,12 @@ from accelsim.workloads.model import Workload
 from accelsim.workloads.recomputation import Selective
 from accelsim.workloads.sharding import WHOLE, Shard
 from accelsim.workloads.training import Optimizer
-from accelsim.workloads.training import optimizer as find_optimizer
 
 if TYPE_CHECKING:
     from accelsim.estimation.learned import Learned
-    from accelsim.estimation.offload import Offload
     from accelsim.hardware.cluster import Cluster
 
 Mode = Literal["inference", "training"]
-#: Recommenders score millions of candidates at once.
-LARGEST_BATCH = 2**30
-_LARGEST = {
-    "batch": LARGEST_BATCH,
-    "seq_len": 10_000_000,
-    "output_len": 10_000_000,
-    "image_size": 16_384,
-    "steps": 10_000,
-    "images": 1_000,
-    "accumulation": 1_048_576,
-    "lora_rank": 65_536,
-    "document_len": 10_000_000,
-}
-#: Ways of activation checkpointing.
-_RECOMPUTE = ("none", "selective", "full")
-#: Precisions tried in order where the caller names none.
-_PREFERRED = {
-    "inference": ("bf16", "fp16", "int8", "int16", "fp32"),
-    "training": ("bf16", "fp16", "fp32"),
-}
 
 
 @frozen(slots=False, eq=False)
@@ -283,6 +249,21 @@ class ResolvedRun:
 
 
 @frozen(eq=False)
+class Offload:
+    """How many layers of a run lie in host memory, and what runs them.
+
+    Attributes:
+        layers: Layers; None for the fewest with which the run fits.
+        of: Layers of the model.
+        host: The same run on the CPU that runs them; None where the device does.
+    """
+
+    layers: int | None
+    of: int
+    host: ResolvedRun | None
+
+
+@frozen(eq=False)
 class RunKey:
     """A run compared by what prices its rows, for costs that are kept."""
 
@@ -331,368 +312,3 @@ def _content(workload: Workload) -> tuple[Any, ...]:
     if workload.captured is None:
         return workload.name, workload.parameters, None
     return workload.name, workload.parameters, workload.document()
-
-
-def resolve(
-    workload: str | Path | Workload,
-    device: str | DeviceProfile,
-    options: RunOptions | None = None,
-    **keywords: Unpack[RunKeywords],
-) -> ResolvedRun:
-    """Look names up, fill defaults in and check every value.
-
-    Args:
-        workload: Name, path of a workload file, or a `Workload`.
-        device: Name (slices like ``epyc-7763@8vcpu`` too) or a profile.
-        options: What runs; defaults where None.
-        keywords: Fields of `RunOptions` and of the options it holds, in place of theirs.
-
-    Raises:
-        UnknownNameError: If a device, workload, precision or optimizer does not exist.
-        InvalidValueError: If a size or choice is out of range.
-        UnsupportedOperatorError: If training is asked of a device that has integer arithmetic
-            alone, or sparse weights of one that has no sparse rate for them.
-    """
-    chosen = run_options(options, keywords)
-    named = (str, Path)
-    workload = _captured(workload, chosen.mode)
-    model = workload_catalog.workload(str(workload)) if isinstance(workload, named) else workload
-    profile = catalog.device(device) if isinstance(device, str) else device
-    profile = limited(profile, chosen.power_limit_w)
-    mode = cast("Mode", _choice("mode", chosen.mode, get_args(Mode)))
-    _check_used(chosen, model)
-    shape = chosen.shape
-    batch = _size("batch", shape.batch, model.default.batch, 1)
-    policy = _precision(chosen, model, profile, mode)
-    stack = choose_stack(chosen.model, profile, mode, model, policy)
-    execution = choose_execution(chosen.model, stack, profile, mode)
-    run = ResolvedRun(
-        **({} if profile.joined_count == 1 else _joined(model, profile, mode)),
-        workload=model,
-        device=profile,
-        batch=batch,
-        precision=policy,
-        mode=mode,
-        stack=stack,
-        execution=execution,
-        seq_len=_sequence("seq_len", shape.seq_len, model.default.seq_len, model),
-        output_len=0 if mode == "training" else _output_len(shape.output_len, model),
-        image_size=_size("image_size", shape.image_size, model.default.image_size, 0),
-        optimizer=find_optimizer(chosen.training.optimizer or "adamw"),
-        accumulation=_accumulation(chosen.training.accumulation, batch),
-        recompute=_choice("recompute", chosen.training.recompute or "none", _RECOMPUTE),
-        lora_rank=_optional("lora_rank", chosen.training.lora_rank),
-        document_len=_document_len(chosen.training.document_len, shape.seq_len, model),
-        steps=_size("steps", shape.steps, 1, 1),
-        fused_attention=chosen.model.fused_attention and stack.version.fused_attention,
-        host=resolve_host(chosen.host),
-        tier=chosen.tier,
-        sparse_weights=chosen.model.sparse_weights,
-        heap=_choice("heap", chosen.heap, HEAPS),
-        threads=_threads(chosen.threads, profile),
-        layout=choose_layout(chosen.model.layout, stack, execution),
-        learned=None if chosen.learned is None else _learned(chosen.learned),
-    )
-    run = _with_pictures(run, shape.images)
-    if chosen.offload is None:
-        return run
-    from accelsim.estimation.offload import with_offload
-
-    return with_offload(run, chosen.offload)
-
-
-def _with_pictures(run: ResolvedRun, images: int | None) -> ResolvedRun:
-    """The run with pictures in each prompt: their encoder, and their tokens after those of the
-    text.
-
-    Raises:
-        InvalidValueError: If the model has no encoder of pictures, or the number is out of range.
-    """
-    count, name = _size("images", images, 0, 0), run.workload.picture_encoder
-    if not count:
-        return run
-    if name is None:
-        allowed = f"no value: {run.workload.name} has no encoder of pictures"
-        raise InvalidValueError("images", images, allowed, "Leave images out.")
-    encoder = workload_catalog.workload(name)
-    tokens = count * encoder.parameters.tokens(run.image_size)
-    return replace(run, images=count, picture_encoder=encoder, seq_len=run.seq_len + tokens)
-
-
-def _joined(workload: Workload, device: DeviceProfile, mode: Mode) -> Document:
-    """Fields of one rank of a run on devices that share the model.
-
-    Raises:
-        UnsupportedOperatorError: If the model's family is not split over ranks, or in training.
-        InvalidValueError: If no node joins the devices.
-    """
-    from accelsim.catalog.clusters import smallest_joining
-
-    family, reason = workload.family, ""
-    if mode == "training":
-        reason = "several devices train by a plan: use accelsim train"
-    elif family is None or not family.shards:
-        reason = "its family is not split over devices"
-    if reason:
-        raise UnsupportedOperatorError(device.name, workload.name, reason, "Use one device.")
-    count = device.joined_count
-    return {"shard": Shard(tp=count), "cluster": smallest_joining(device, count)}
-
-
-def _threads(threads: int | None, device: DeviceProfile) -> int | None:
-    """Threads that run: one for each core of a CPU unless chosen; none elsewhere."""
-    cores = device.core_count.value if isinstance(device, CpuProfile) else 0
-    if threads is not None and not cores:
-        reason = f"threads = {threads} is an option of CPUs"
-        raise UnsupportedOperatorError(device.name, "some threads", reason, "Leave it out.")
-    if threads is not None and not 1 <= threads <= cores:
-        raise InvalidValueError("threads", threads, f"1 to {cores}, the cores of {device.name}")
-    return threads if threads or not cores else cores
-
-
-def _learned(path: str | Path) -> Learned:
-    """A profile of measured runs; read where one is named alone."""
-    from accelsim.estimation.learned import read_learned
-
-    return read_learned(path)
-
-
-def _captured(workload: Any, mode: str) -> Any:
-    """A torch module as a workload, captured at the inputs it names; anything else as it is."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(workload, torch.nn.Module):
-        return workload
-    from accelsim.workloads.capture.torch.module import capture
-
-    return capture(workload, training=mode == "training")
-
-
-def _precision(
-    chosen: RunOptions, workload: Workload, device: DeviceProfile, mode: Mode
-) -> Precision:
-    """The policy asked for, the one the model is published in, or the device's usual one, with the
-    formats named beside it.
-    """
-    options = chosen.model
-    published = workload.quantised if mode == "inference" else None
-    usual = default_precision(device, mode, generates=workload.autoregressive)
-    policy = _on_chip(options.policy(usual if published is None else published), device)
-    if mode == "training":
-        is_named = options.precision is not None
-        _check_trained(policy, device, is_named=is_named, rank=chosen.training.lora_rank)
-        policy = policy.beside_adapters
-    if options.sparse_weights:
-        _check_sparse(device, policy, mode)
-    if mode == "training" and options.weight_format is not None:
-        remedy = "Leave weight_format out."
-        raise InvalidValueError(
-            "weight_format", options.weight_format, "no value in training", remedy
-        )
-    return policy
-
-
-def _check_trained(
-    policy: Precision, device: DeviceProfile, *, is_named: bool, rank: int | None
-) -> None:
-    """Refuse formats that cannot be trained, and narrow weights without adapters beside them."""
-    if policy.trainable or (policy.adapts and rank is not None):
-        return
-    if not is_named:
-        reason = f"{policy.name} is its only arithmetic"
-        raise UnsupportedOperatorError(device.name, "training", reason, "Choose another device.")
-    narrow = [p.name for p in PRECISIONS.values() if p.adapts and not p.is_file]
-    names = ", ".join(p.name for p in PRECISIONS.values() if p.trainable)
-    allowed = f"for training one of {names}, or with lora_rank one of {', '.join(narrow)}"
-    remedy = "Add lora_rank=16." if policy.adapts else "Choose one of those."
-    raise InvalidValueError("precision", policy.name, allowed, remedy)
-
-
-def _on_chip(policy: Precision, device: DeviceProfile) -> Precision:
-    """The policy as a chip runs it: weights it cannot multiply as they are stored are widened.
-
-    llama.cpp multiplies its formats as bytes on CPUs (ggml-cpu's vec_dot kernels) and widens them
-    elsewhere.
-    """
-    fitted = policy.on(device.peak_flop_per_s.keys())
-    if policy.is_file and isinstance(device, CpuProfile):
-        return replace(fitted, compute=Dtype.INT8)
-    return fitted
-
-
-def _accumulation(count: int | None, batch: int) -> int:
-    """Parts of a step's batch; must divide it."""
-    parts = _size("accumulation", count, 1, 1)
-    if batch % parts:
-        raise InvalidValueError("accumulation", parts, f"a divisor of the batch of {batch}")
-    return parts
-
-
-def default_precision(device: DeviceProfile, mode: Mode, *, generates: bool = False) -> Precision:
-    """The precision people use on a device: the first of bf16, fp16, int8 its matrix units have,
-    else fp32.
-
-    CPUs take bf16 where they have units for it, else fp32: they run a model as it was trained
-    unless it is quantised on purpose. Models that generate text run in fp16 on GPUs without matrix
-    units whose lanes are as fast in it (Apple, RDNA 2, P100). Training takes no integer format.
-    """
-    matrix = set(device.matrix_flop_per_s)
-    if isinstance(device, CpuProfile):
-        return PRECISIONS["bf16" if Dtype.BF16 in matrix else "fp32"]
-    for name in _PREFERRED[mode]:
-        if PRECISIONS[name].compute in matrix:
-            return PRECISIONS[name]
-    if generates and mode == "inference" and _has_fast_halves(device):
-        return PRECISIONS["fp16"]
-    rates = set(device.peak_flop_per_s)
-    is_integer = Dtype.FP32 not in rates and Dtype.INT8 in rates
-    return PRECISIONS["int8" if is_integer else "fp32"]
-
-
-def _has_fast_halves(device: DeviceProfile) -> bool:
-    """Whether a GPU's lanes are as fast in fp16 as in fp32."""
-    rates = device.peak_flop_per_s
-    half = rates.get(Dtype.FP16, 0.0)
-    return isinstance(device, GpuProfile) and 0.0 < half >= rates.get(Dtype.FP32, 0.0)
-
-
-def resolve_host(host: str | DeviceProfile | None) -> CpuProfile | GpuProfile | None:
-    """The device that runs what another cannot.
-
-    Raises:
-        UnknownNameError: If there is no device of that name.
-        InvalidValueError: If it is not a CPU or GPU.
-    """
-    profile = catalog.device(host) if isinstance(host, str) else host
-    if profile is not None and not isinstance(profile, (CpuProfile, GpuProfile)):
-        raise InvalidValueError(
-            "host", getattr(profile, "name", profile), "a CPU or GPU, which run every operator"
-        )
-    return profile
-
-
-def _check_used(options: RunOptions, workload: Workload) -> None:
-    """Refuse options that say nothing of such a run, by name.
-
-    Raises:
-        InvalidValueError: Naming the first.
-    """
-    training, shape = asdict(options.training), options.shape
-    family = workload.family
-    trained = {
-        "output_len": shape.output_len or None,
-        "kv_format": options.model.kv_format,
-        "steps": shape.steps,
-        "images": shape.images,
-    }
-    unused: dict[str, tuple[Any, str]] = {}
-    experts = options.model.expert_precision
-    if options.mode == "training":
-        unused = {name: (value, "training generates nothing") for name, value in trained.items()}
-        unused["expert_precision"] = experts, "all products of training have one precision"
-        unused["offload"] = options.offload, "all layers are trained on their devices"
-    else:
-        unused = {name: (value, "this is inference") for name, value in training.items()}
-        if not workload.autoregressive:
-            why = f"{workload.name} keeps no keys and values"
-            unused["kv_format"] = options.model.kv_format, why
-        if not workload.has_experts:
-            unused["expert_precision"] = experts, f"{workload.name} has no routed experts"
-    if family is not None and not family.image and not shape.images:
-        unused["image_size"] = shape.image_size or None, f"{workload.name} takes no images"
-    if shape.images and options.mode == "inference":
-        unused["offload"] = options.offload, "with pictures all layers are on the device"
-    if family is None or not family.steps:
-        unused["steps"] = shape.steps, f"{workload.name} takes one pass"
-    if family is None:
-        why = "the training step of a captured module is what was captured"
-        for name in ("recompute", "lora_rank", "document_len"):
-            unused.setdefault(name, (training[name], why))
-    refuse_unused(unused)
-
-
-def refuse_unused(options: Mapping[str, tuple[Any, str]]) -> None:
-    """Refuse the first option that has a value.
-
-    Args:
-        options: By name the value, None where it is left out, and why it says nothing of a run.
-
-    Raises:
-        InvalidValueError: Naming it.
-    """
-    for name, (value, why) in options.items():
-        if value is not None:
-            raise InvalidValueError(name, value, f"no value: {why}", f"Leave {name} out.")
-
-
-def _check_sparse(device: DeviceProfile, precision: Precision, mode: Mode) -> None:
-    """Refuse sparse weights where a chip, or its model, has no rate for them."""
-    if mode == "training":
-        remedy = "Leave sparse_weights out: weights are pruned once they are trained."
-        raise InvalidValueError("sparse_weights", True, "dense weights in training", remedy)
-    if precision.compute in device.matrix_sparse_flop_per_s and isinstance(device, AsicProfile):
-        return
-    formats = ", ".join(dtype.label for dtype in device.matrix_sparse_flop_per_s)
-    if not isinstance(device, AsicProfile):
-        reason = "sparse weights are modelled on matrix ASICs alone"
-    elif formats:
-        reason = f"its sparse rates are for {formats}"
-    else:
-        reason = "it has no rate for sparse weights"
-    remedy = "Leave sparse_weights out, or choose a chip with a sparse rate (trainium2 in bf16)."
-    raise UnsupportedOperatorError(
-        device.name, f"sparse weights in {precision.name}", reason, remedy
-    )
-
-
-def _choice(field: str, value: object, allowed: Sequence[str]) -> str:
-    if value not in allowed:
-        raise InvalidValueError(field, value, "one of " + ", ".join(allowed))
-    return str(value)
-
-
-def _size(field: str, value: int | None, default: int, lowest: int) -> int:
-    if value is None:
-        return max(default, lowest)
-    if (
-        not isinstance(value, Integral)
-        or isinstance(value, bool)
-        or not lowest <= value <= _LARGEST[field]
-    ):
-        raise InvalidValueError(field, value, f"an integer from {lowest} to {_LARGEST[field]:,}")
-    return int(value)
-
-
-def _optional(field: str, value: int | None) -> int | None:
-    return None if value is None else _size(field, value, 1, 1)
-
-
-def _document_len(value: int | None, seq_len: int | None, workload: Workload) -> int | None:
-    """Tokens of packed documents; at most those of a sequence."""
-    if value is None:
-        return None
-    value = _sequence("document_len", value, 0, workload)
-    most = _sequence("seq_len", seq_len, workload.default.seq_len, workload)
-    if value > most:
-        allowed = f"1 to the {most:,} tokens of a sequence"
-        raise InvalidValueError("document_len", value, allowed, "Raise seq_len, or leave it out.")
-    return value
-
-
-def _sequence(field: str, value: int | None, default: int, workload: Workload) -> int:
-    if value is not None and workload.family is not None and not workload.family.sequence:
-        raise InvalidValueError(
-            field, value, f"no value: {workload.name} has no sequence", f"Leave {field} out."
-        )
-    has_sequence = workload.family is not None and workload.family.sequence
-    return _size(field, value, default, int(has_sequence))
-
-
-def _output_len(value: int | None, workload: Workload) -> int:
-    if value and not workload.autoregressive:
-        raise InvalidValueError(
-            "output_len",
-            value,
-            f"no value: {workload.name} does not generate tokens",
-            "Leave output_len out.",
-        )
-    return _size("output_len", value, workload.output_len if workload.autoregressive else 0, 0)

@@ -30,8 +30,14 @@ from accelsim.estimation.likeness import Setting, setting_of
 from accelsim.estimation.options import RunKeywords, RunOptions
 from accelsim.estimation.passes import RunPasses, run_passes
 from accelsim.estimation.prompt_issue import prompt_issue_s
-from accelsim.estimation.run import ResolvedRun, RunKey, resolve
-from accelsim.estimation.schedule import PassResult, device_settings, pass_result
+from accelsim.estimation.resolution import resolve
+from accelsim.estimation.run import Offload, ResolvedRun, RunKey
+from accelsim.estimation.schedule import (
+    PassResult,
+    device_settings,
+    host_link_bytes_per_s,
+    pass_result,
+)
 from accelsim.estimation.sharded_costs import rank_costs
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
@@ -43,6 +49,9 @@ from accelsim.workloads.graph import IntArray, OperatorGraph
 from accelsim.workloads.model import Workload
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.sharding import WHOLE, Shard
+
+#: Tokens from which llama.cpp has the device run a layer of the host's, and those it runs at once.
+_LEAST_TOKENS, _MICROBATCH_TOKENS = 32, 512
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -411,7 +420,7 @@ def simulated(
         warnings=(*run.workload.notices, *(run.cluster.warnings if run.cluster else ())),
     )
     found = found if run.learned is None else _corrected(found, run.learned)
-    return found if run.offload is None else run.offload.timed(found, passes)
+    return found if run.offload is None else _with_host(found, passes, run.offload)
 
 
 def phase_of(run: ResolvedRun, a_pass: SimulatedPass) -> str:
@@ -544,3 +553,59 @@ def _labels(graph: OperatorGraph) -> tuple[tuple[tuple[str, int], ...], IntArray
 @lru_cache(maxsize=8192)
 def _without_numbers(path: str) -> str:
     return ".".join("*" if part.isdigit() else part for part in path.split("."))
+
+
+def _with_host(simulation: Simulation, passes: RunPasses, offload: Offload) -> Simulation:
+    """The simulation with what the layers in host memory take.
+
+    Engines read their weights over the link in each pass (vLLM's ``--cpu-offload-gb``; accelerate's
+    ``device_map``); llama.cpp has the CPU run them token by token, with their part of the cache
+    (``-ngl``, src/llama-model.cpp). Estimate: layers are equal, embeddings spread over them; a pass
+    waits for its weights, which come at the link's datasheet bandwidth; what goes between layers on
+    two devices (kilobytes a token) is nothing beside them.
+    """
+    if not passes.host_layers:
+        return simulation
+    share, board = passes.host_layers / offload.of, simulation.run.device
+    said = f"{passes.host_layers} of {offload.of} layers lie in host memory"
+    if offload.host is not None:
+        there = simulated(offload.host, run_passes(offload.host))
+        said = f"{said}, and a {offload.host.device.title} runs them"
+        return replace(shared(simulation, there, share), warnings=(*simulation.warnings, said))
+    waiting = tuple(_after(p, share, board) for p in simulation.passes)
+    link = f"{host_link_bytes_per_s(board) / 1e9:.3g} GB/s"
+    said = f"{said}; each pass reads them at {link}, and waits for them"
+    return replace(simulation, passes=waiting, warnings=(*simulation.warnings, said))
+
+
+def shared(device: Simulation, host: Simulation, share: float) -> Simulation:
+    """A simulation of a model that llama.cpp has two devices run, one after the other.
+
+    Of 32 tokens and more the device runs all layers, and reads those of the host for each
+    microbatch (llama.cpp, pull request 6083, "offload large batches to GPU"; `-ub`, 512 by
+    default).
+
+    Args:
+        device: On the device alone.
+        host: On the CPU alone.
+        share: Of the layers on the CPU, 0 to 1.
+    """
+    parts: list[SimulatedPass] = []
+    for here, there in zip(device.passes, host.passes, strict=True):
+        run = device.run
+        tokens = run.batch * (1 if here.name == "decode" else run.seq_len)
+        if tokens >= _LEAST_TOKENS:
+            times = math.ceil(tokens / _MICROBATCH_TOKENS)
+            parts.append(_after(here, share * times, run.device))
+            continue
+        result = there.result.beside(here.result)
+        parts.append(replace(here, repeats=here.repeats * (1.0 - share)))
+        parts.append(replace(there, repeats=there.repeats * share, result=result))
+    passes = tuple(p for p in parts if p.repeats > 0)
+    return replace(device, passes=passes, host_log_sigma=host.log_sigma)
+
+
+def _after(a_pass: SimulatedPass, share: float, device: DeviceProfile) -> SimulatedPass:
+    """A pass that waits for its share of weights."""
+    wait_s = share * float(a_pass.graph.weight_bytes.sum()) / host_link_bytes_per_s(device)
+    return replace(a_pass, result=a_pass.result.after(wait_s))

@@ -19,7 +19,8 @@ from accelsim.errors import AccelsimError, UnknownNameError
 from accelsim.estimation.likeness import Setting, setting_of
 from accelsim.estimation.options import ModelOptions, RunOptions, RunShape, TrainingOptions
 from accelsim.estimation.passes import RunPasses, run_passes
-from accelsim.estimation.run import ResolvedRun, resolve
+from accelsim.estimation.resolution import resolve
+from accelsim.estimation.run import ResolvedRun
 from accelsim.estimation.simulate import Simulation, check_memory, simulated
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile

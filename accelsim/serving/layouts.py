@@ -22,7 +22,8 @@ from accelsim.economics.device_price import DevicePrice, PriceChoice
 from accelsim.economics.instances import fleet_price
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.estimation.options import RunOptions
-from accelsim.estimation.run import RunKey, resolve
+from accelsim.estimation.resolution import resolve
+from accelsim.estimation.run import RunKey
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.serving.deployment import HopelessRunError

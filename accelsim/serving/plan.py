@@ -11,7 +11,8 @@ from accelsim.catalog.stacks import stack
 from accelsim.cost.memory import memory_short
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.estimation.options import RunOptions
-from accelsim.estimation.run import ResolvedRun, resolve
+from accelsim.estimation.resolution import resolve
+from accelsim.estimation.run import ResolvedRun
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.serving.cache_blocks import BlockPlan, block_plan

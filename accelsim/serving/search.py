@@ -33,7 +33,8 @@ from accelsim.errors import (
 )
 from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price
 from accelsim.estimation.pareto import pareto_mask
-from accelsim.estimation.run import ResolvedRun, resolve
+from accelsim.estimation.resolution import resolve
+from accelsim.estimation.run import ResolvedRun
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.result import Provenance

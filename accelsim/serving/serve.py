@@ -16,7 +16,7 @@ from accelsim.economics.device_price import DevicePrice
 from accelsim.errors import DoesNotFitError
 from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price
 from accelsim.estimation.passes import check_effect
-from accelsim.estimation.run import refuse_unused
+from accelsim.estimation.resolution import refuse_unused
 from accelsim.result import Metric
 from accelsim.serving.deployment import Deployment, PoolPlan, deployment, simulate
 from accelsim.serving.figures import result_of

@@ -11,7 +11,7 @@ from accelsim.catalog.clusters import joined
 from accelsim.catalog.devices import refuse_several
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import RunOptions, run_options
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.training.setup import Conditions, TrainingPlace, TrainingSetup

@@ -10,7 +10,7 @@ from accelsim.claims.run import _CHECKS, _gallery, run_claim, timed_claim
 from accelsim.claims.scenarios import claim_ids, claim_scenario
 from accelsim.errors import InputError, UnknownNameError
 from accelsim.estimation.options import options_and_price
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 
 YES, NO = Reading("yes", 1.0, 1.0), Reading("no", 1.1, 1.0)
 #: Claims with an exact answer.

@@ -9,7 +9,7 @@ import pytest
 
 from accelsim import catalog
 from accelsim.estimation.options import RunOptions
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.estimation.sharded_costs import sharded_costs
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.model import PassShape

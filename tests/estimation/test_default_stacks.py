@@ -6,7 +6,7 @@ import pytest
 
 from accelsim import catalog, compare, estimate
 from accelsim.errors import AccelsimError, InvalidValueError
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 
 MODELS = ("resnet-50", "bert-large", "llama-3.1-8b", "ncf-ml-20m", "lstm-lm-medium")
 H100 = "h100-sxm-80gb"

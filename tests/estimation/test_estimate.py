@@ -12,7 +12,7 @@ import accelsim
 from accelsim.errors import InvalidValueError, UnknownNameError, UnsupportedOperatorError
 from accelsim.estimation.estimate import estimate
 from accelsim.estimation.passes import run_passes
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 
 KEYS = [
     "workload",

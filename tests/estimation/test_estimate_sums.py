@@ -17,7 +17,7 @@ from accelsim.cost.stack import on_stack
 from accelsim.cost.table import Execution
 from accelsim.estimation.estimate import estimate
 from accelsim.estimation.passes import decode_contexts, run_passes
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.estimation.simulate import simulate
 
 Z90 = 1.6448536269514722

@@ -24,7 +24,7 @@ from accelsim.estimation.estimate import estimate
 from accelsim.estimation.estimate_many import estimate_many
 from accelsim.estimation.evidence import evidence, residual_log_sigma, shipped_evidence
 from accelsim.estimation.likeness import Setting
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.estimation.simulate import simulate
 from accelsim.files.datafile import data_root
 from accelsim.report.tables import estimate_view

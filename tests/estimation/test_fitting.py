@@ -6,7 +6,7 @@ import pytest
 
 from accelsim import estimate
 from accelsim.errors import InvalidValueError
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.estimation.simulate import simulate
 from accelsim.workloads.sharding import Shard
 

@@ -10,7 +10,7 @@ from accelsim.catalog import device
 from accelsim.errors import DoesNotFitError, InputError, InvalidValueError
 from accelsim.estimation.options import RunOptions
 from accelsim.estimation.passes import run_passes
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.handover.fits import fits
 from accelsim.serving.loads.arrivals import Arrivals
 

@@ -9,7 +9,7 @@ from accelsim.errors import AccelsimError, InvalidValueError
 from accelsim.estimation.batches import estimate_batches, largest_batch
 from accelsim.estimation.operators import operator_costs
 from accelsim.estimation.passes import run_passes, training_step
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.workloads.operator import Phase
 
 GPU = "h100-sxm-80gb"

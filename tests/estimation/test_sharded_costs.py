@@ -8,7 +8,7 @@ import pytest
 from accelsim.catalog import clusters
 from accelsim.cost.table import CostTable
 from accelsim.estimation.passes import training_step
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.estimation.sharded_costs import rank_costs, run_costs
 from accelsim.workloads.sharding import Shard
 

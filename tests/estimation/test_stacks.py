@@ -17,7 +17,7 @@ from accelsim.estimation.compare import compare
 from accelsim.estimation.estimate import estimate
 from accelsim.estimation.estimate_many import estimate_many
 from accelsim.estimation.passes import run_passes
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.estimation.simulate import simulate, simulated
 from accelsim.scoreboard.parameters import parameters
 from accelsim.workloads.operator import OperatorKind

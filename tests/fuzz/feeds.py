@@ -13,7 +13,7 @@ from accelsim.catalog.checkpoints.model_types import model_types
 from accelsim.economics import PriceBook
 from accelsim.economics.feeds.sources import import_offers
 from accelsim.estimation.passes import run_passes
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.serving.loads.traces import read_trace
 from accelsim.serving.steps.fitted_steps import fit_steps
 from accelsim.serving.steps.server_run import STEP_COLUMNS, read_step_times

@@ -27,7 +27,7 @@ from accelsim.capacity.scenario_template import TEMPLATE
 from accelsim.economics import PriceBook
 from accelsim.errors import MissingDependencyError
 from accelsim.estimation.passes import run_passes
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.exploration.sweeps.spec import load_sweep
 from accelsim.files.datafile import data_root
 from accelsim.scoreboard.data_folder import DataFolder, schema_of

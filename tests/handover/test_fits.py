@@ -8,7 +8,7 @@ import accelsim
 from accelsim.catalog import device
 from accelsim.cost.memory import MemoryFootprint
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.estimation.offload import held_layers
+from accelsim.estimation.passes import held_layers
 from accelsim.handover.check import LineQuestion, check_line
 from accelsim.handover.fits import FORMATS, fits
 from accelsim.serving.loads.arrivals import Arrivals

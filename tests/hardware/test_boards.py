@@ -10,7 +10,7 @@ import accelsim
 from accelsim.catalog import device, device_names
 from accelsim.dtype import Dtype
 from accelsim.errors import UnknownNameError
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.estimation.schedule import device_settings
 
 #: Bits of the memory bus, Gbit/s of a pin.

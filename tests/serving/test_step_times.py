@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from accelsim.catalog.clusters import cluster
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import RunOptions
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.steps import step_tables
 from accelsim.serving.steps.combined_steps import PipelinedSteps

@@ -10,7 +10,7 @@ import pytest
 import accelsim
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.estimation.passes import fused, training_step
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.recomputation import selectively
 from accelsim.workloads.sharding import Shard

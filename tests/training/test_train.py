@@ -11,7 +11,7 @@ import accelsim
 from accelsim.catalog.stacks import stack
 from accelsim.errors import DoesNotFitError, InputError, InvalidValueError, UnknownNameError
 from accelsim.estimation.passes import run_passes
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.estimation.simulate import simulated
 from accelsim.training.plan import ParallelismPlan, layers_of_chunks, parse_plan, plan_on
 from accelsim.training.score import TIME_PARTS

@@ -14,7 +14,7 @@ from accelsim.cost.attention_kernels import kernel_names
 from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError, UnknownNameError, UnsupportedOperatorError
 from accelsim.estimation.passes import training_step
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.estimation.sharded_costs import run_costs
 from accelsim.report.training import _raced
 from accelsim.training.plan import ParallelismPlan, parse_plan

@@ -14,7 +14,7 @@ import accelsim
 from accelsim.catalog.workloads import workload
 from accelsim.dtype import PRECISIONS, BlockFormat, Dtype, precision, weight_format
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.workloads.model import PassShape
 
 SHORT = {"seq_len": 16, "output_len": 4}

@@ -6,7 +6,7 @@ import pytest
 import accelsim
 from accelsim.dtype import PRECISIONS
 from accelsim.estimation.passes import training_step
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.workloads.graph import FLOAT_COLUMNS
 from accelsim.workloads.recomputation import layer_of
 from accelsim.workloads.sharding import Shard

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from accelsim import catalog, estimate, simulate
 from accelsim.dtype import Dtype, precision
 from accelsim.estimation.passes import run_passes
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.workloads.backward import backward_graph
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.families.encoder import EncoderParameters, write_encoder

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from accelsim.dtype import precision
 from accelsim.errors import UnknownNameError
 from accelsim.estimation.passes import training_step
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.workloads.backward import backward_graph
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.operator import OperatorKind, Phase

@@ -15,7 +15,7 @@ from typing import Any
 from accelsim import catalog
 from accelsim.catalog.workload_spec import parse_workload
 from accelsim.estimation.options import RunOptions, run_options
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.frozen import frozen
 from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.profile import DeviceProfile

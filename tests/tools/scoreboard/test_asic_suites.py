@@ -13,7 +13,7 @@ from accelsim import catalog
 from accelsim.catalog.workloads import workload
 from accelsim.estimation.options import RunOptions, RunShape
 from accelsim.estimation.passes import run_passes
-from accelsim.estimation.run import resolve
+from accelsim.estimation.resolution import resolve
 from accelsim.estimation.simulate import simulated
 from accelsim.scoreboard import row_records, validate
 from accelsim.scoreboard.parameters import parameters
