@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,8 +37,7 @@ class Workers:
 
 @with_help
 def sweep(
-    where: Annotated[Document, Workers],
-    limits: Annotated[Document, PageLimits],
+    where: Annotated[Document, Workers, PageLimits],
     spec: Path = argument("Sweep (YAML or JSON).", "SPEC"),
     out: str = option(
         "Folder of the results; an unfinished sweep continues there.", REQUIRED, "DIR"
@@ -57,6 +57,7 @@ def sweep(
     from accelsim.quantity import say
 
     check_report(report, force=force)
+    limits = {f.name: where.pop(f.name) for f in fields(PageLimits) if f.name in where}
     if limits and report is None:
         name, value = next(iter(limits.items()))
         raise InvalidValueError(name.partition("_")[0], value, "no value without --report")

@@ -3,8 +3,8 @@
 `ModelOptions`, `RunShape` and `TrainingOptions` say what runs, `RunOptions` holds the three, and
 `PriceChoice` stands apart, for a price is no property of a run. All are frozen and hashable. Every
 field may be left out: `None` is the default of the workload or the device, which
-`accelsim.estimation.resolution.resolve` fills in. Functions that take options take the same fields as
-keywords, too (`RunKeywords`).
+`accelsim.estimation.resolution.resolve` fills in. Functions that take options take the same fields
+as keywords, too (`RunKeywords`).
 """
 
 from __future__ import annotations

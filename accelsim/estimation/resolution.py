@@ -84,15 +84,13 @@ def resolve(
     Raises:
         UnknownNameError: If a device, workload, precision or optimizer does not exist.
         InvalidValueError: If a size or choice is out of range.
-        UnsupportedOperatorError: If training is asked of a device that has integer arithmetic
-            alone, or sparse weights of one that has no sparse rate for them.
+        UnsupportedOperatorError: If the device cannot train, or has no rate of sparse weights.
     """
     chosen = run_options(options, keywords)
-    named = (str, Path)
-    workload = _captured(workload, chosen.mode)
-    model = workload_catalog.workload(str(workload)) if isinstance(workload, named) else workload
-    profile = catalog.device(device) if isinstance(device, str) else device
-    profile = limited(profile, chosen.power_limit_w)
+    model = _captured(workload, chosen.mode)
+    model = workload_catalog.workload(str(model)) if isinstance(model, str | Path) else model
+    whole = catalog.device(device) if isinstance(device, str) else device
+    profile = limited(whole, chosen.power_limit_w)
     mode = cast("Mode", _choice("mode", chosen.mode, get_args(Mode)))
     _check_used(chosen, model)
     shape = chosen.shape
@@ -128,9 +126,7 @@ def resolve(
         learned=None if chosen.learned is None else _learned(chosen.learned),
     )
     run = _with_pictures(run, shape.images)
-    if chosen.offload is None:
-        return run
-    return with_offload(run, chosen.offload)
+    return run if chosen.offload is None else with_offload(run, chosen.offload)
 
 
 def _with_pictures(run: ResolvedRun, images: int | None) -> ResolvedRun:

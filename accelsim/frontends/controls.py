@@ -117,20 +117,25 @@ def _control(flag: Parameter, learned: Sequence[str]) -> Control | None:
     is_open = flag.name == "learned" and learned
     if is_file and not is_open and flag.name not in _FIRST:
         return None
-    choices = learned if is_open else COMPLETIONS[flag.name]("") if flag.name in COMPLETIONS else ()
-    said = (str(about.default), *(about.param_decls or ()))
-    long = (text for text in said if text.startswith("--"))
-    is_positional = isinstance(about, ArgumentInfo)
+    offered = COMPLETIONS[flag.name]("") if flag.name in COMPLETIONS else ()
     return Control(
         flag.name,
-        "" if is_positional else next(long, f"--{flag.name.replace('_', '-')}"),
+        _flag_of(flag.name, about),
         about.help,
         MAIN if flag.name in _FIRST else _group(of),
         str if Path in kinds else kind,
         None if flag.default is Parameter.empty else flag.default,
-        choices,
+        learned if is_open else offered,
         entry.metadata["within"],
     )
+
+
+def _flag_of(name: str, about: Any) -> str:
+    """An option's flag as a command line has it; empty of a positional argument."""
+    if isinstance(about, ArgumentInfo):
+        return ""
+    told = (str(about.default), *(about.param_decls or ()))
+    return next((text for text in told if text.startswith("--")), f"--{name.replace('_', '-')}")
 
 
 def _group(of: type | None) -> str:

@@ -239,27 +239,19 @@ class _View:
         session = self._session
         known = [answer for answer in session.shown if isinstance(answer, Shown)]
         for name, answer in zip(_NAMES, session.shown, strict=False):
-            prefix = f"{name}: " if len(session.shown) > 1 else ""
-            if isinstance(answer, Shown):
-                for index, line in enumerate(answer.page.decision):
-                    ui.label(prefix + line).classes("text-h6" if not index else "")
-                for warning in answer.page.warnings:
-                    ui.label(f"{prefix}Note: {warning}").classes("text-caption")
-            else:
-                with ui.card().classes("bg-warning w-full").props("role=alert"):
-                    ui.label(prefix + answer)
+            _decision(answer, f"{name}: " if len(session.shown) > 1 else "")
         if not session.shown:
             ui.label("The first answer takes a second or two.")
         ui.html(_metrics([answer.metrics for answer in known]), sanitize=False).classes(
             "w-full drawn"
         )
         for name, answer in zip(_NAMES, known, strict=False):
-            is_drawn = session.question != "device"
-            for section in answer.page.sections:
-                opened = is_drawn and section.figure is not None
-                is_drawn = is_drawn and not opened
+            sections = answer.page.sections
+            drawn = (section for section in sections if section.figure is not None)
+            first = None if session.question == "device" else next(drawn, None)
+            for section in sections:
                 title = section.title if len(known) == 1 else f"{name}: {section.title}"
-                _folded(title, section, is_open=opened)
+                _folded(title, section, is_open=section is first)
         self._repeat()
 
     def _repeat(self) -> None:
@@ -277,6 +269,18 @@ class _View:
             ui.label("The address of this page restores it.").classes("text-caption")
         for values in self._session.scenarios:
             ui.code(self._session.line(values), language="bash").classes("w-full")
+
+
+def _decision(answer: Shown | str, prefix: str) -> None:
+    """What an answer comes to, or why there is none."""
+    if isinstance(answer, str):
+        with ui.card().classes("bg-warning w-full").props("role=alert"):
+            ui.label(prefix + answer)
+        return
+    for index, line in enumerate(answer.page.decision):
+        ui.label(prefix + line).classes("" if index else "text-h6")
+    for warning in answer.page.warnings:
+        ui.label(f"{prefix}Note: {warning}").classes("text-caption")
 
 
 def _folded(title: str, section: Section, *, is_open: bool) -> None:
@@ -330,18 +334,19 @@ def _metrics(answers: Sequence[Values]) -> str:
     for name in dict.fromkeys(name for metrics in answers for name in metrics):
         if name.partition(".")[2] in _FURTHER:
             continue
-        figures = [metrics.get(name) or {} for metrics in answers]
-        if all(figure.get("value") is None for figure in figures):
-            continue
-        cells = "".join(
-            f"<td class=n>{escape(written(name, figure.get('value')))}</td>" for figure in figures
-        )
-        ends = [escape(_ends(name, figure)) for figure in figures if _is_ranged(figure)]
-        lines.append(
-            f"<tr><td>{escape(words(name))}</td>{cells}<td>{_track(figures)}"
-            f"<small>{'; '.join(ends)}</small></td></tr>"
-        )
+        lines.append(_metric(name, [metrics.get(name) or {} for metrics in answers]))
     return f"<table class=metrics>{''.join(lines)}</table>"
+
+
+def _metric(name: str, figures: Sequence[Values]) -> str:
+    """A row of a figure; empty where no answer knows it."""
+    values = [figure.get("value") for figure in figures]
+    if not any(value is not None for value in values):
+        return ""
+    cells = "".join(f"<td class=n>{escape(written(name, value))}</td>" for value in values)
+    ends = [escape(_ends(name, figure)) for figure in figures if _is_ranged(figure)]
+    bars = f"{_track(figures)}<small>{'; '.join(ends)}</small>"
+    return f"<tr><td>{escape(words(name))}</td>{cells}<td>{bars}</td></tr>"
 
 
 def _is_ranged(figure: Values) -> bool:

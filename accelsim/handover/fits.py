@@ -3,7 +3,8 @@ tokens a second, and the line that runs it.
 
 Each format is a run of one sequence, priced and sized as `accelsim estimate` does. Where the
 weights and the cache are more than the board has, llama.cpp keeps the last layers on it and the
-first ones in host memory (`-ngl`, src/llama-model.cpp), as `accelsim.estimation.simulate` prices it.
+first ones in host memory (`-ngl`, src/llama-model.cpp), as `accelsim.estimation.simulate` prices
+it.
 """
 
 from __future__ import annotations

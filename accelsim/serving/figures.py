@@ -111,6 +111,17 @@ def _cache_tokens(plan: ReplicaPlan) -> dict[str, Any]:
     return {"kv_cache_tokens": tokens, "intervals": {"kv_cache_tokens": (few, many)}}
 
 
+def _load(
+    log: Any, times: RequestTimes, arrived: FloatArray, start_s: float
+) -> tuple[float, str, RequestTimes]:
+    """When the last of a load came, what it is counted in, and its times; of sessions it comes as
+    long as they begin.
+    """
+    if log.asked.session is None:
+        return float(arrived.max(initial=start_s)), "requests", times
+    return float(np.nanmax(log.asked.arrival_s)), "sessions", session_times(log)
+
+
 def result_of(
     plan: Deployment, done: SimulatedFleet, *, load: Mapping[str, Any], seed: int, is_closed: bool
 ) -> ServingResult:
@@ -131,10 +142,7 @@ def result_of(
     classes, arrived = fleet.log.service_class[has_come], arrived[has_come]
     came = len(arrived)
     duration_s = max(fleet.now_s - start_s, 1e-12)
-    last_s, unit, loads = float(arrived.max(initial=start_s)), "requests", times
-    if fleet.log.asked.session is not None:  # a load comes as long as sessions begin
-        last_s, unit = float(np.nanmax(fleet.log.asked.arrival_s)), "sessions"
-        loads = session_times(fleet.log)
+    last_s, unit, loads = _load(fleet.log, times, arrived, start_s)
     steady_s = loads.steady_part(start_s, last_s, start_s + duration_s)
     served = times.within(*steady_s)
     pools = _pools(plan, done, start_s, steady_s, served)

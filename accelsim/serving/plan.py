@@ -196,6 +196,14 @@ class ReplicaPlan:
         }
 
 
+def _check_served(options: RunOptions) -> None:
+    """Refuse what one batch alone may ask."""
+    for name, value in (("offload", options.offload), ("images", options.shape.images)):
+        if value is not None:
+            remedy = "accelsim estimate answers one batch at a time."
+            raise InvalidValueError(name, value, "no value when serving", remedy)
+
+
 def replica_plan(
     workload: Any,
     device: str | DeviceProfile,
@@ -219,10 +227,7 @@ def replica_plan(
         DoesNotFitError: If weights and activations leave no room for a cache block.
         InputError: If a name or choice is wrong; its subclasses say which.
     """
-    for name, value in (("offload", run_options.offload), ("images", run_options.shape.images)):
-        if value is not None:
-            remedy = "accelsim estimate answers one batch at a time."
-            raise InvalidValueError(name, value, "no value when serving", remedy)
+    _check_served(run_options)
     first = resolve(workload, device, run_options)
     generates = first.workload.autoregressive
     name = options.engine or ("vllm" if generates else "static")
@@ -235,8 +240,7 @@ def replica_plan(
     parts: Document = {"memory": None, "cache": None, "blocks": 0, "blocks_range": (0, 0)}
     is_given = steps is not None
     if generates:
-        if one.mixed:
-            max_tokens = max(max_tokens, max_seqs)
+        max_tokens = max(max_tokens, max_seqs) if one.mixed else max_tokens
         draft = _draft(run, run_options, options, one)
         parts = memory_of(run, one, options, max_tokens, draft)
         if steps is None:
