@@ -213,7 +213,7 @@ def _local_cpu(facts: CpuFacts, known: Identity[CpuProfile | None]) -> CpuProfil
     """The same profile as long as nothing changes: what was priced on it is found again."""
     from accelsim.hardware.local import local_cpu_profile
 
-    return local_cpu_profile(facts, known.profile)
+    return local_cpu_profile(facts, known.value)
 
 
 def group_devices(word: str) -> tuple[str, ...]:

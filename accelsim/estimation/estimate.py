@@ -27,7 +27,8 @@ from accelsim.estimation.options import (
 from accelsim.estimation.passes import RunPasses, check_effect, run_passes
 from accelsim.estimation.resolution import resolve
 from accelsim.estimation.run import ResolvedRun
-from accelsim.estimation.simulate import OperatorShare, Simulation, simulated, system_of
+from accelsim.estimation.simulate import Simulation, simulated, system_of
+from accelsim.estimation.simulated_pass import OperatorShare
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Document, Values

@@ -37,9 +37,9 @@ def limited(device: DeviceProfile, limit_w: float | None) -> DeviceProfile:
 
 
 @lru_cache(maxsize=64)
-def _under_limit(limit_w: float, own: Identity[GpuProfile]) -> DeviceProfile:
+def _under_limit(limit_w: float, board: Identity[GpuProfile]) -> DeviceProfile:
     """The same profile each time: what was priced on it is found again."""
-    device = own.profile
+    device = board.value
     power = device.power.model_copy(update={"set_limit_w": limit_w})
     return device.model_copy(update={"power": power})
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 import numpy as np
 
@@ -24,34 +24,27 @@ from accelsim.confidence.quantiles import Z90
 from accelsim.confidence.residual import run_log_sigma
 from accelsim.cost.memory import MemoryFootprint, memory_short
 from accelsim.cost.registry import Parameters
-from accelsim.cost.table import Bound, CostTable, ParameterTier
+from accelsim.cost.table import CostTable, ParameterTier
 from accelsim.estimation.evidence import least_log_sigma
 from accelsim.estimation.likeness import Setting, setting_of
+from accelsim.estimation.offload import with_host
 from accelsim.estimation.options import RunKeywords, RunOptions
 from accelsim.estimation.passes import RunPasses, run_passes
 from accelsim.estimation.prompt_issue import prompt_issue_s
 from accelsim.estimation.resolution import resolve
-from accelsim.estimation.run import Offload, ResolvedRun, RunKey
-from accelsim.estimation.schedule import (
-    PassResult,
-    device_settings,
-    host_link_bytes_per_s,
-    pass_result,
-)
+from accelsim.estimation.run import ResolvedRun, RunKey
+from accelsim.estimation.schedule import PassResult, device_settings, pass_result
 from accelsim.estimation.sharded_costs import rank_costs
+from accelsim.estimation.simulated_pass import OperatorShare, SimulatedPass, largest_operators
 from accelsim.frozen import frozen
-from accelsim.hardware.profile import DeviceProfile
+from accelsim.hardware.profile import DeviceProfile, Identity
 from accelsim.plain import Document
 from accelsim.result import Metric, Provenance, Result
-from accelsim.simulation.liveness import activation_live_bytes
 from accelsim.simulation.timeline import StepFunction, Timeline, merge
-from accelsim.workloads.graph import IntArray, OperatorGraph
+from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import Workload
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.sharding import WHOLE, Shard
-
-#: Tokens from which llama.cpp has the device run a layer of the host's, and those it runs at once.
-_LEAST_TOKENS, _MICROBATCH_TOKENS = 32, 512
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,39 +56,6 @@ if TYPE_CHECKING:
 
 _INTERVAL_LEVEL = 0.9
 _TOP_OPERATORS = 10
-_STEPS = ("time_s", "value")
-
-
-@frozen
-class OperatorShare:
-    """One operator's device time in an iteration, and its share of the iteration's time."""
-
-    name: str
-    kind: str
-    time_s: float
-    bound: str
-    share_fraction: float
-
-
-@frozen(eq=False)
-class SimulatedPass:
-    """A pass with its costs and its simulation.
-
-    Attributes:
-        name: "forward", "training step", "prefill", "decode", ...
-        repeats: Times it runs; need not be whole.
-        graph: Its operators.
-        table: What each costs, in graph order.
-        result: What the device takes for it.
-        input_bytes: Bytes of one batch as it comes from the host.
-    """
-
-    name: str
-    repeats: float
-    graph: OperatorGraph
-    table: CostTable
-    result: PassResult
-    input_bytes: float
 
 
 @frozen(slots=False, eq=False, repr=False)
@@ -151,7 +111,7 @@ class Simulation(Result):
         """One batch alone, from its copy to the device to its result; with the way of a request to
         a serving engine.
         """
-        return self._front_end_s + sum(p.result.latency_s * p.repeats for p in self.passes)
+        return self._front_end_s + sum(p.latency_s for p in self.passes)
 
     @cached_property
     def _front_end_s(self) -> float:
@@ -160,8 +120,8 @@ class Simulation(Result):
         """
         if not self.run.output_len:
             return 0.0
-        first = self.passes[0]
-        waits_s = prompt_issue_s(self.run, first.graph) - first.result.latency_s
+        prompt = self.passes[0]
+        waits_s = prompt_issue_s(self.run, prompt.graph) - prompt.result.latency_s
         return float(self.run.front_end_s(self.run.seq_len)) + max(waits_s, 0.0)
 
     @cached_property
@@ -175,8 +135,8 @@ class Simulation(Result):
         """Prefill latency of an autoregressive run, and the way of its request."""
         if not self.run.output_len:
             return None
-        prompt = (p for p in self.passes if p.name == self.passes[0].name)
-        return self._front_end_s + sum(p.result.latency_s * p.repeats for p in prompt)
+        prompts = (p for p in self.passes if p.name == self.passes[0].name)
+        return self._front_end_s + sum(p.latency_s for p in prompts)
 
     @cached_property
     def time_per_output_token_s(self) -> float | None:
@@ -184,16 +144,17 @@ class Simulation(Result):
         decodes = [p for p in self.passes if p.name == "decode"]
         if not decodes:
             return None
-        steps = sum(p.repeats for p in decodes)
-        return sum(p.result.latency_s * p.repeats for p in decodes) / steps
+        return sum(p.latency_s for p in decodes) / sum(p.repeats for p in decodes)
 
     @cached_property
     def energy_j(self) -> float | None:
         """Device energy per iteration in steady state; None where unknown."""
-        parts = [(p.result.energy_j, p.repeats) for p in self.passes]
-        if any(energy is None for energy, _ in parts):
-            return None
-        return sum(energy * repeats for energy, repeats in parts if energy is not None)
+        energy_j = 0.0
+        for p in self.passes:
+            if p.result.energy_j is None:
+                return None
+            energy_j += p.result.energy_j * p.repeats
+        return energy_j
 
     @property
     def average_power_w(self) -> float | None:
@@ -204,8 +165,7 @@ class Simulation(Result):
     @property
     def bound(self) -> str:
         """Bottleneck of the pass that takes the most time."""
-        longest = max(self.passes, key=lambda p: p.result.latency_s * p.repeats)
-        return longest.result.bottleneck
+        return max(self.passes, key=lambda p: p.latency_s).result.bottleneck
 
     @property
     def tier(self) -> ParameterTier:
@@ -215,19 +175,18 @@ class Simulation(Result):
     @cached_property
     def setting(self) -> Setting:
         """Mode, format and kind of model."""
-        run, first = self.run, self.passes[0].graph
-        return setting_of(run.mode, run.precision, first, generates=run.output_len > 0)
+        run, graph = self.run, self.passes[0].graph
+        return setting_of(run.mode, run.precision, graph, generates=run.output_len > 0)
 
     @cached_property
     def log_sigma(self) -> float:
         """Standard deviation of ln(true / predicted) of the whole run: that of its operators and
         its stack, and no less than that of measured runs like it.
         """
-        run, known = self.run, self.corrections
-        if known:
-            times = [(phase_of(run, p), p.result.latency_s * p.repeats) for p in self.passes]
-            parts = sum(time_s * known[phase].log_sigma for phase, time_s in times)
-            return parts / sum(time_s for _, time_s in times)
+        run, corrections = self.run, self.corrections
+        if corrections:
+            spreads_s = (p.latency_s * corrections[p.phase(run)].log_sigma for p in self.passes)
+            return sum(spreads_s) / sum(p.latency_s for p in self.passes)
         least = least_log_sigma(run.device, self.tier, self.setting, run.spreads)
         return max(self.operator_log_sigma, least, self.host_log_sigma)
 
@@ -245,10 +204,10 @@ class Simulation(Result):
             np.concatenate([t.log_sigma for t in tables]),
             np.concatenate(shared),
         )
-        sums = [float(time.sum()) for time in times]
-        parts = zip(tables, times, sums, strict=True)
-        context = sum(table.context_of(time_s) * total_s for table, time_s, total_s in parts)
-        return math.hypot(rows, context / sum(sums) if sum(sums) else 0.0)
+        totals_s = [float(time_s.sum()) for time_s in times]
+        costs = zip(tables, times, totals_s, strict=True)
+        context = sum(table.context_of(time_s) * total_s for table, time_s, total_s in costs)
+        return math.hypot(rows, context / sum(totals_s) if sum(totals_s) else 0.0)
 
     @property
     def spread_ratio(self) -> float:
@@ -260,15 +219,13 @@ class Simulation(Result):
         """Share of device time in rows outside the measured range; None where no table knows a
         range.
         """
-        known = [p for p in self.passes if p.table.extrapolation_decades is not None]
-        total = sum(p.table.total_time_s * p.repeats for p in known)
-        if not total:
-            return None
-        outside = 0.0
-        for p in known:
-            is_outside = np.asarray(p.table.extrapolation_decades) > 0
-            outside += float(p.table.time_s[is_outside].sum()) * p.repeats
-        return outside / total
+        total_s = outside_s = 0.0
+        for p in self.passes:
+            if p.table.extrapolation_decades is not None:
+                is_outside = p.table.extrapolation_decades > 0
+                total_s += p.table.total_time_s * p.repeats
+                outside_s += float(p.table.time_s[is_outside].sum()) * p.repeats
+        return outside_s / total_s if total_s else None
 
     @cached_property
     def operators(self) -> tuple[OperatorShare, ...]:
@@ -282,19 +239,22 @@ class Simulation(Result):
         Args:
             count: How many; all where None.
         """
-        return _largest(self.passes, self.latency_s, count)
+        return largest_operators(self.passes, self.latency_s, count)
 
     @cached_property
     def timeline(self) -> Timeline:
         """One repeat of each pass, one after the other, row by row, and the activations in use."""
         lines, usage, start_s = [], [], 0.0
         for p in self.passes:
-            line = _one_iteration(self.run, p).shifted(start_s)
+            line = p.timeline(self.run).shifted(start_s)
             lines.append(line)
-            usage.append(_activations_in_use(line, p.graph))
+            usage.append(p.activations_in_use(line))
             start_s = line.makespan_s
-        columns = (np.concatenate([getattr(one, name) for one in usage]) for name in _STEPS)
-        return replace(merge(lines), counters={"memory_bytes": StepFunction(*columns)})
+        memory_bytes = StepFunction(
+            np.concatenate([use.time_s for use in usage]),
+            np.concatenate([use.value for use in usage]),
+        )
+        return replace(merge(lines), counters={"memory_bytes": memory_bytes})
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -403,14 +363,14 @@ def simulated(
     """
     if parameters is None:
         parameters = run.parameters
-    every, moved_bytes = passes.passes, passes.input_bytes
-    asked = tuple((p.graph, p.name == "decode") for p in every)
-    costs = _costs_and_results(asked, RunKey(run), _Same(parameters), moved_bytes)
-    found = Simulation(
+    graphs = tuple((p.graph, p.name == "decode") for p in passes.passes)
+    moved_bytes = passes.input_bytes
+    costs = _costs_and_results(graphs, RunKey(run), Identity(parameters), moved_bytes)
+    simulation = Simulation(
         run=run,
         passes=tuple(
             SimulatedPass(p.name, p.repeats, p.graph, table, result, moved_bytes)
-            for p, (table, result) in zip(every, costs, strict=True)
+            for p, (table, result) in zip(passes.passes, costs, strict=True)
         ),
         memory=passes.memory,
         parameter_count=passes.parameter_count,
@@ -419,64 +379,53 @@ def simulated(
         relatives=getattr(parameters, "relatives", ()),
         warnings=(*run.workload.notices, *(run.cluster.warnings if run.cluster else ())),
     )
-    found = found if run.learned is None else _corrected(found, run.learned)
-    return found if run.offload is None else _with_host(found, passes, run.offload)
+    if run.learned is not None:
+        simulation = _corrected(simulation, run.learned)
+    if run.offload is None or not passes.host_layers:
+        return simulation
+    host_run = run.offload.host
+    host = None if host_run is None else simulated(host_run, run_passes(host_run))
+    return with_host(simulation, host, passes.host_layers, run.offload.of)
 
 
-def phase_of(run: ResolvedRun, a_pass: SimulatedPass) -> str:
-    """What a pass is of, as runs that were measured are told apart."""
-    return {"prefill": "prompt", "decode": "decode"}.get(a_pass.name, run.mode)
-
-
-def system_of(found: Simulation, phase: str) -> System:
+def system_of(simulation: Simulation, phase: str) -> System:
     """What a phase of a run is of, as runs that were measured are told apart."""
     from accelsim.estimation.learned import System, pass_sizes
 
-    run = found.run
+    run = simulation.run
     names = (run.device.whole_name, run.stack.name, run.stack.version.version)
     sizes = {"seq_len": run.seq_len, "output_len": run.output_len, "image_size": run.image_size}
     return System(
         phase,
         *names,
-        found.setting.precision,
+        simulation.setting.precision,
         run.workload.architecture,
         str(run.device.device_class),
         pass_sizes(batch=run.batch // run.accumulation, tp=run.shard.tp, **sizes),
     )
 
 
-def _corrected(found: Simulation, learned: Learned) -> Simulation:
+def _corrected(simulation: Simulation, learned: Learned) -> Simulation:
     """A simulation whose passes take what the user's own runs make of them, at the same power."""
-    run = found.run
-    phases = dict.fromkeys(phase_of(run, p) for p in found.passes)
-    systems = {phase: system_of(found, phase) for phase in phases}
-    known = {phase: learned.correction(of, found.log_sigma) for phase, of in systems.items()}
-    passes = [
-        replace(p, result=p.result.longer(math.exp(known[phase_of(run, p)].shift)))
-        for p in found.passes
-    ]
-    warnings = (*found.warnings, *learned.notes(systems.values()))
-    return replace(found, passes=tuple(passes), corrections=known, warnings=warnings)
-
-
-@frozen(eq=False)
-class _Same:
-    """A value compared by identity, as a key of results that depend on it."""
-
-    value: Any
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
+    run, log_sigma = simulation.run, simulation.log_sigma
+    phases = dict.fromkeys(p.phase(run) for p in simulation.passes)
+    systems = {phase: system_of(simulation, phase) for phase in phases}
+    corrections = {
+        phase: learned.correction(system, log_sigma) for phase, system in systems.items()
+    }
+    passes = tuple(
+        replace(p, result=p.result.longer(math.exp(corrections[p.phase(run)].shift)))
+        for p in simulation.passes
+    )
+    warnings = (*simulation.warnings, *learned.notes(systems.values()))
+    return replace(simulation, passes=passes, corrections=corrections, warnings=warnings)
 
 
 @lru_cache(maxsize=64)
 def _costs_and_results(
     passes: tuple[tuple[OperatorGraph, bool], ...],
     key: RunKey,
-    parameters: _Same,
+    parameters: Identity[Parameters],
     input_bytes: float,
 ) -> list[tuple[CostTable, PassResult]]:
     """Costs and simulation of passes, each a graph and whether it is a decode step; the same graphs
@@ -485,127 +434,7 @@ def _costs_and_results(
     graphs, decodes = zip(*passes, strict=True)
     tables = rank_costs(graphs, [key.run] * len(graphs), parameters.value, decodes)
     settings = [device_settings(key.run, input_bytes, is_decode=step) for step in decodes]
-    return [(table, pass_result(table, own)) for table, own in zip(tables, settings, strict=True)]
-
-
-def _one_iteration(run: ResolvedRun, simulated_pass: SimulatedPass) -> Timeline:
-    """One iteration of a pass alone, its rows by name."""
-    from accelsim.simulation.device import simulate_device
-
-    p = simulated_pass
-    settings = device_settings(run, p.input_bytes, is_decode=p.name == "decode")
-    once = replace(settings, iterations=1, warmup_iterations=1)
-    line = simulate_device(p.table, once, p.graph.name).timeline
-    iterations = int((line.resource == line.code_of("compute")).sum()) // len(p.graph)
-    order = np.lexsort((line.end_s, line.start_s, line.resource))
-    count = np.bincount(line.resource, minlength=len(line.resources))
-    first = np.cumsum(count) - count
-    place = np.arange(len(line)) - first[line.resource[order]]  # of a row on its resource
-    return line.take(order[place < count[line.resource[order]] // iterations])
-
-
-def _activations_in_use(line: Timeline, graph: OperatorGraph) -> StepFunction:
-    """Bytes of activations from the start of each operator on; 0 after the last one."""
-    start_s = np.sort(line.select(resource="compute").start_s)
-    level = np.append(activation_live_bytes(graph), 0.0)
-    return StepFunction(np.append(start_s, line.makespan_s), level)
-
-
-def _largest(
-    passes: tuple[SimulatedPass, ...], latency_s: float, count: int | None
-) -> tuple[OperatorShare, ...]:
-    merged: dict[tuple[str, int, int], float] = {}
-    for p in passes:
-        labels, codes = _labels(p.graph)
-        times = np.bincount(codes * len(Bound) + p.table.bound, weights=p.table.time_s * p.repeats)
-        for code in np.argsort(-times)[:count].tolist():
-            if not times[code]:
-                break
-            key = (*labels[code // len(Bound)], code % len(Bound))
-            merged[key] = merged.get(key, 0.0) + float(times[code])
-    top = sorted(merged.items(), key=lambda item: -item[1])[:count]
-    return tuple(
-        OperatorShare(
-            name,
-            OperatorKind(kind).label,
-            t,
-            Bound(bound).label,
-            t / latency_s if latency_s else 0.0,
-        )
-        for (name, kind, bound), t in top
-    )
-
-
-@lru_cache(maxsize=64)
-def _labels(graph: OperatorGraph) -> tuple[tuple[tuple[str, int], ...], IntArray]:
-    """Distinct (path and name with layer numbers as ``*``, kind) of a graph's rows, and each row's
-    place among them.
-    """
-    places: dict[tuple[str, int], int] = {}
-    rows = zip(graph.path, graph.name, graph.kind.tolist(), strict=True)
-    codes = [
-        places.setdefault((f"{_without_numbers(path)}.{name}" if path else name, kind), len(places))
-        for path, name, kind in rows
+    return [
+        (table, pass_result(table, setting))
+        for table, setting in zip(tables, settings, strict=True)
     ]
-    return tuple(places), np.array(codes, dtype=np.int64)
-
-
-@lru_cache(maxsize=8192)
-def _without_numbers(path: str) -> str:
-    return ".".join("*" if part.isdigit() else part for part in path.split("."))
-
-
-def _with_host(simulation: Simulation, passes: RunPasses, offload: Offload) -> Simulation:
-    """The simulation with what the layers in host memory take.
-
-    Engines read their weights over the link in each pass (vLLM's ``--cpu-offload-gb``; accelerate's
-    ``device_map``); llama.cpp has the CPU run them token by token, with their part of the cache
-    (``-ngl``, src/llama-model.cpp). Estimate: layers are equal, embeddings spread over them; a pass
-    waits for its weights, which come at the link's datasheet bandwidth; what goes between layers on
-    two devices (kilobytes a token) is nothing beside them.
-    """
-    if not passes.host_layers:
-        return simulation
-    share, board = passes.host_layers / offload.of, simulation.run.device
-    said = f"{passes.host_layers} of {offload.of} layers lie in host memory"
-    if offload.host is not None:
-        there = simulated(offload.host, run_passes(offload.host))
-        said = f"{said}, and a {offload.host.device.title} runs them"
-        return replace(shared(simulation, there, share), warnings=(*simulation.warnings, said))
-    waiting = tuple(_after(p, share, board) for p in simulation.passes)
-    link = f"{host_link_bytes_per_s(board) / 1e9:.3g} GB/s"
-    said = f"{said}; each pass reads them at {link}, and waits for them"
-    return replace(simulation, passes=waiting, warnings=(*simulation.warnings, said))
-
-
-def shared(device: Simulation, host: Simulation, share: float) -> Simulation:
-    """A simulation of a model that llama.cpp has two devices run, one after the other.
-
-    Of 32 tokens and more the device runs all layers, and reads those of the host for each
-    microbatch (llama.cpp, pull request 6083, "offload large batches to GPU"; `-ub`, 512 by
-    default).
-
-    Args:
-        device: On the device alone.
-        host: On the CPU alone.
-        share: Of the layers on the CPU, 0 to 1.
-    """
-    parts: list[SimulatedPass] = []
-    for here, there in zip(device.passes, host.passes, strict=True):
-        run = device.run
-        tokens = run.batch * (1 if here.name == "decode" else run.seq_len)
-        if tokens >= _LEAST_TOKENS:
-            times = math.ceil(tokens / _MICROBATCH_TOKENS)
-            parts.append(_after(here, share * times, run.device))
-            continue
-        result = there.result.beside(here.result)
-        parts.append(replace(here, repeats=here.repeats * (1.0 - share)))
-        parts.append(replace(there, repeats=there.repeats * share, result=result))
-    passes = tuple(p for p in parts if p.repeats > 0)
-    return replace(device, passes=passes, host_log_sigma=host.log_sigma)
-
-
-def _after(a_pass: SimulatedPass, share: float, device: DeviceProfile) -> SimulatedPass:
-    """A pass that waits for its share of weights."""
-    wait_s = share * float(a_pass.graph.weight_bytes.sum()) / host_link_bytes_per_s(device)
-    return replace(a_pass, result=a_pass.result.after(wait_s))

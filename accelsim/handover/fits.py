@@ -3,7 +3,7 @@ tokens a second, and the line that runs it.
 
 Each format is a run of one sequence, priced and sized as `accelsim estimate` does. Where the
 weights and the cache are more than the board has, llama.cpp keeps the last layers on it and the
-first ones in host memory (`-ngl`, src/llama-model.cpp), as `accelsim.estimation.simulate` prices
+first ones in host memory (`-ngl`, src/llama-model.cpp), as `accelsim.estimation.offload` prices
 it.
 """
 
@@ -23,11 +23,12 @@ from accelsim.catalog.stacks import Stack, stack
 from accelsim.cost.memory import MemoryFootprint, available_bytes
 from accelsim.dtype import precision
 from accelsim.errors import InputError, InvalidValueError
+from accelsim.estimation.offload import shared
 from accelsim.estimation.options import ModelOptions, RunOptions, RunShape
 from accelsim.estimation.passes import RunPasses, held_layers, run_passes
 from accelsim.estimation.resolution import USUAL_HOST, host_run, resolve
 from accelsim.estimation.run import ResolvedRun
-from accelsim.estimation.simulate import Simulation, shared, simulated
+from accelsim.estimation.simulate import Simulation, simulated
 from accelsim.frozen import frozen
 from accelsim.handover.launchers import launcher
 from accelsim.handover.line import write_line

@@ -247,22 +247,22 @@ class _Divisible(_Base):
     slice_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
 
 
-_Profile = TypeVar("_Profile")
+_Value = TypeVar("_Value")
 
 
-class Identity(Generic[_Profile]):
-    """A profile compared by which object it is, as a key of what is made of it."""
+class Identity(Generic[_Value]):
+    """A value compared by which object it is, as a key of what is made of it."""
 
-    __slots__ = ("profile",)
+    __slots__ = ("value",)
 
-    def __init__(self, profile: _Profile) -> None:
-        self.profile = profile
+    def __init__(self, value: _Value) -> None:
+        self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and other.profile is self.profile
+        return isinstance(other, Identity) and other.value is self.value
 
     def __hash__(self) -> int:
-        return id(self.profile)
+        return id(self.value)
 
 
 class CpuProfile(_Divisible):

@@ -15,7 +15,7 @@ from accelsim.errors import InputError, InvalidValueError
 from accelsim.estimation.estimate import estimate
 from accelsim.estimation.learned import Learned, LearnedRun, System, read_learned
 from accelsim.estimation.options import ModelOptions, RunOptions, RunShape
-from accelsim.estimation.simulate import phase_of, simulate, system_of
+from accelsim.estimation.simulate import simulate, system_of
 from accelsim.frozen import frozen
 from accelsim.learning.readings import Entry, Reading, Told
 from accelsim.plain import Document, Values
@@ -230,7 +230,7 @@ def _single(reading: Reading) -> LearnedRun:
         raise InvalidValueError("batch", answer.batch, allowed)
     if is_whole:
         longest = max(simulated.passes, key=lambda each: each.repeats * each.result.latency_s)
-        phase = phase_of(simulated.run, longest)
+        phase = longest.phase(simulated.run)
     system, ratio = system_of(simulated, phase), measured_s / predicted_s
     return _run(reading, system, (measured_s, predicted_s), ratio, simulated.log_sigma)
 
