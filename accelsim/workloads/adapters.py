@@ -68,7 +68,7 @@ def adapter_step(
 def _adapted(forward: OperatorGraph) -> IntArray:
     """Linear rows of layers: of paths with a number."""
     linear = (forward.kind == int(OperatorKind.GEMM)) & (forward.weight_bytes > 0)
-    in_layers = [any(part.isdigit() for part in path.split(".")) for path in forward.path]
+    in_layers = [any(segment.isdigit() for segment in path.split(".")) for path in forward.path]
     return np.flatnonzero(linear & np.array(in_layers, dtype=bool))
 
 
@@ -79,7 +79,7 @@ def _forward(
 
     A x and B (A x) of Hu et al. 2021, arXiv:2106.09685; B adds in its epilogue: estimate.
     """
-    batch, rows, columns, inner = (forward.dims[adapted, place] for place in range(4))
+    batch, rows, columns, inner = (forward.dims[adapted, axis] for axis in range(4))
     thin = np.full_like(rows, rank)
     width, count = precision.activation.bytes, batch * rows
     blocks = [
@@ -121,11 +121,11 @@ def _widened(forward: OperatorGraph, precision: Precision, phase: Phase) -> Oper
     ]
     rows = np.flatnonzero(narrow)
     elements = forward.weight_bytes[rows] / precision.weight.bytes
-    count, one = elements.astype(np.int64), np.ones(len(rows), dtype=np.int64)
+    count, ones = elements.astype(np.int64), np.ones(len(rows), dtype=np.int64)
     width = precision.activation.bytes
     block = new_rows(
         OperatorKind.ELEMENTWISE,
-        row_dims(count, one, one),
+        row_dims(count, ones, ones),
         elements,
         (width * elements, width * elements),
         "lora_widened",
@@ -139,6 +139,6 @@ def _widened(forward: OperatorGraph, precision: Precision, phase: Phase) -> Oper
 
 def _through(forward: OperatorGraph) -> OperatorGraph:
     """Backward rows of the model without gradients of its products' weights and tables."""
-    whole = backward_graph(forward)
-    of_weights = np.array([name.endswith(_OF_WEIGHTS) for name in whole.name], dtype=bool)
-    return whole.take(~of_weights & (whole.kind != int(OperatorKind.SCATTER)))
+    backward = backward_graph(forward)
+    of_weights = np.array([name.endswith(_OF_WEIGHTS) for name in backward.name], dtype=bool)
+    return backward.take(~of_weights & (backward.kind != int(OperatorKind.SCATTER)))

@@ -120,9 +120,9 @@ def backward_graphs(
         if gradients is not None:
             of_kind = ForwardRows(forward, rows)
             blocks += gradients(of_kind, of_kind.where(has_input_gradient[rows]))
-    whole = rows_graph(blocks, forward.name, forward.path, forward.dtype, Phase.BACKWARD, run)
+    backward = rows_graph(blocks, forward.name, forward.path, forward.dtype, Phase.BACKWARD, run)
     source = np.concatenate([block.source for block in blocks])
-    return parts(whole, np.bincount(run[source], minlength=len(forwards)))
+    return parts(backward, np.bincount(run[source], minlength=len(forwards)))
 
 
 def rows_graph(
@@ -156,8 +156,8 @@ def rows_graph(
     offset, dependency = chained(count)
     picked = source[order].tolist()
     labels = [
-        f"{names[row]}.{suffixes[place]}".lstrip(".")
-        for row, place in zip(picked, order.tolist(), strict=True)
+        f"{names[row]}.{suffixes[index]}".lstrip(".")
+        for row, index in zip(picked, order.tolist(), strict=True)
     ]
     return OperatorGraph(
         **columns,
@@ -223,7 +223,7 @@ class ForwardRows:
 
     def sizes(self, count: int) -> list[IntArray]:
         """The first dimensions."""
-        return [self.dims[:, place] for place in range(count)]
+        return [self.dims[:, axis] for axis in range(count)]
 
     def where(self, chosen: BoolArray) -> ForwardRows:
         """Some of the rows."""
@@ -343,9 +343,9 @@ def _as_convolution(forward: ForwardRows) -> IntArray:
 
 def _attention(forward: ForwardRows, _: ForwardRows) -> list[RowBlock]:
     """Five products for the forward's two (Dao 2022, section 3)."""
-    read = forward.read + 2 * forward.write
+    read_bytes = forward.read + 2 * forward.write
     flop = 2.5 * forward.flop
-    return [forward.gradient(kind=_K.ATTENTION_BACKWARD, flop=flop, read=read)]
+    return [forward.gradient(kind=_K.ATTENTION_BACKWARD, flop=flop, read=read_bytes)]
 
 
 def _same_kind(flop_ratio: float) -> _Gradients:
@@ -366,11 +366,11 @@ def _elementwise(_: ForwardRows, data: ForwardRows) -> list[RowBlock]:
     names = [data.graph.name[row] for row in data.rows.tolist()]
     is_dropped = np.array([name == DROPOUT for name in names], bool)
     is_sum = np.array(["add" in name for name in names], bool) & (data.dims[:, 1] > 1)
-    taken = data.where(~is_sum & ~is_dropped)
-    dims = taken.dims.copy()
+    computed = data.where(~is_sum & ~is_dropped)
+    dims = computed.dims.copy()
     dims[:, 1] += 1
     dropped = data.where(is_dropped)  # reads the gradient and the mask
-    return [taken.gradient(dims=dims), dropped.gradient(read=dropped.read, write=dropped.write)]
+    return [computed.gradient(dims=dims), dropped.gradient(read=dropped.read, write=dropped.write)]
 
 
 def _broadcast(_: ForwardRows, data: ForwardRows) -> list[RowBlock]:
@@ -392,9 +392,11 @@ def _lookup(forward: ForwardRows, _: ForwardRows) -> list[RowBlock]:
     zeroed = np.where(is_bag, 0.0, table * width * element)
     dims = row_dims(lookups, width, table)
     flop = (lookups * width).astype(np.float64)
-    read = forward.write + moved
-    write = moved + zeroed
-    return [forward.gradient(kind=_K.SCATTER, dims=dims, flop=flop, read=read, write=write)]
+    read_bytes = forward.write + moved
+    write_bytes = moved + zeroed
+    return [
+        forward.gradient(kind=_K.SCATTER, dims=dims, flop=flop, read=read_bytes, write=write_bytes)
+    ]
 
 
 def _joined(kind: OperatorKind) -> _Gradients:

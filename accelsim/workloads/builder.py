@@ -100,36 +100,36 @@ class GraphBuilder(MemoryBoundLayers):
                 dtype=self.precision.compute,
             )
 
-    def projections(self, x: Tensor, parts: Sequence[Projection], at: str) -> tuple[Tensor, ...]:
+    def projections(self, x: Tensor, products: Sequence[Projection], at: str) -> tuple[Tensor, ...]:
         """Products of x with several weights: one by one, or one product with all of them where the
         stack merges them and they are stored in one format. Its name joins theirs.
 
         Args:
             x: What all of them read, (..., k).
-            parts: The products.
+            products: The products.
             at: Path of the merged product.
         """
-        kept = {self.keeps(path) for path in (*(part.at for part in parts), at)}
-        if not self.merges or len(kept) > 1:
-            return tuple(self.linear(x, n, bias=bias, at=path) for n, bias, path in parts)
-        widths = [part.width for part in parts]
-        biases = sum(part.width * part.bias for part in parts)
+        are_kept = {self.keeps(path) for path in (*(product.at for product in products), at)}
+        if not self.merges or len(are_kept) > 1:
+            return tuple(self.linear(x, n, bias=bias, at=path) for n, bias, path in products)
+        widths = [product.width for product in products]
+        biases = sum(product.width * product.bias for product in products)
         x = self.cast(x, self.precision.activation)
         rows, width, k = prod(x.shape[:-1]), sum(widths), x.shape[-1]
-        tensors = len(parts) + sum(part.bias for part in parts)
+        tensors = len(products) + sum(product.bias for product in products)
         with self.scope(at):
             self.parameters(k * width + biases, tensors, of_product=True)
-            whole = self.operator(
+            merged = self.operator(
                 _K.GEMM,
                 (1, rows, width, k),
                 [x],
                 (*x.shape[:-1], width),
-                name=MERGED.join(part.at.rpartition(".")[2] for part in parts),
+                name=MERGED.join(product.at.rpartition(".")[2] for product in products),
                 weights=k * width + biases,
                 saves=Saved([x]),
                 dtype=self.precision.compute,
             )
-        return self.split(whole, widths)
+        return self.split(merged, widths)
 
     def grouped_linear(
         self,
@@ -148,15 +148,15 @@ class GraphBuilder(MemoryBoundLayers):
         """
         x = self.cast(x, self.precision.activation)
         m, k = x.shape
-        each = (k + bias) * out_features
-        self.parameters(groups * each, 1 + bias, of_product=True, of_experts=True)
+        expert_weights = (k + bias) * out_features
+        self.parameters(groups * expert_weights, 1 + bias, of_product=True, of_experts=True)
         return self.operator(
             _K.GROUPED_GEMM,
             (active, m, out_features, k),
             [x],
             (m, out_features),
             name=name,
-            weights=active * each,
+            weights=active * expert_weights,
             saves=Saved([x]),
             dtype=self.precision.of_experts.compute,
         )
@@ -258,14 +258,14 @@ class GraphBuilder(MemoryBoundLayers):
         kv_width = self.precision.kv_cache.bytes if cached else q.element_bytes
         if cached:
             self.cached.append(CacheLayer(window or math.inf, row_width * kv_width))
-        seen = min(kv_len, window + q_len - 1) if window else kv_len
+        read_keys = min(kv_len, window + q_len - 1) if window else kv_len
         if not self.fused_attention:
             adds = written_out.masked or causal or bias is not None
-            keys = seen if self.phase is Phase.DECODE else kv_len  # a prompt masks the others
+            keys = read_keys if self.phase is Phase.DECODE else kv_len  # a prompt masks the others
             return self._decomposed_attention(q, k, v, keys, written_out._replace(masked=adds))
         parts = self._documents(q_len)
         if parts > 1:
-            seen = kv_len = q_len  # each reads its own keys alone
+            read_keys = kv_len = q_len  # each reads its own keys alone
         window = 0 if window >= kv_len // parts else window
         heads_and_lengths = (batch * parts, heads, kv_heads, q_len // parts, kv_len // parts)
         return self.operator(
@@ -274,7 +274,9 @@ class GraphBuilder(MemoryBoundLayers):
             [q, k, v, bias] if bias else [q, k, v],
             (batch, heads, q_len, value_dim),
             name="attention",
-            read_bytes=q.bytes + batch * seen * row_width * kv_width + (bias.bytes if bias else 0),
+            read_bytes=q.bytes
+            + batch * read_keys * row_width * kv_width
+            + (bias.bytes if bias else 0),
             saves=Saved([q, k, v], output=True, extra_bytes=4.0 * batch * heads * q_len),
             dtype=self.attention_dtype,
         )
@@ -322,10 +324,12 @@ class GraphBuilder(MemoryBoundLayers):
         in memory.
         """
         batch, kv_heads, _, width = x.shape
-        whole = self.part(x, batch, kv_heads, length, width)
+        all_tokens = self.part(x, batch, kv_heads, length, width)
         if kv_heads == heads:
-            return whole
-        return self.copy(whole, shape=(batch, heads, length, width), name="attention.repeat_heads")
+            return all_tokens
+        return self.copy(
+            all_tokens, shape=(batch, heads, length, width), name="attention.repeat_heads"
+        )
 
     # -- sequences, experts, trees
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -50,7 +51,9 @@ class SequenceCache:
         sums: defaultdict[float, float] = defaultdict(float)
         for layer in layers:
             sums[layer.most_tokens] += layer.token_bytes
-        return cls(tuple(CacheLayer(*one) for one in sorted(sums.items())))
+        return cls(
+            tuple(CacheLayer(*tokens_and_bytes) for tokens_and_bytes in sorted(sums.items()))
+        )
 
     def beside(self, other: SequenceCache) -> SequenceCache:
         """With the cache of another model on the same rank."""
@@ -58,12 +61,10 @@ class SequenceCache:
 
     def keeping_all(self) -> SequenceCache:
         """The same where windowed layers keep all tokens, as allocators without windows do."""
-        whole = (CacheLayer(self._kept(layer), layer.token_bytes) for layer in self.layers)
-        return SequenceCache.of(whole)
-
-    @staticmethod
-    def _kept(layer: CacheLayer) -> float:
-        return STATE if layer.most_tokens == STATE else math.inf
+        return SequenceCache.of(
+            layer if layer.most_tokens == STATE else replace(layer, most_tokens=math.inf)
+            for layer in self.layers
+        )
 
     def bytes_of(self, tokens: IntArray | FloatArray | float) -> FloatArray:
         """Bytes of a sequence of so many tokens, in the shape of `tokens`."""

@@ -39,21 +39,29 @@ def elide_copies(graph: OperatorGraph) -> OperatorGraph:
     if bool((graph.phase == Phase.BACKWARD).any()):
         return graph
     is_copy = graph.kind == OperatorKind.COPY
-    read, write, gone = (
+    read_bytes, write_bytes, is_elided = (
         graph.read_bytes.copy(),
         graph.write_bytes.copy(),
         np.zeros(len(graph), dtype=bool),
     )
     consumers = np.bincount(graph.dependency, minlength=len(graph))
     for row in np.flatnonzero(is_copy).tolist():
-        own = [int(source) for source in graph.dependencies_of(row) if consumers[source] == 1]
-        if own:
-            gone[row] = _place(graph, row, own, read, write)
-    return _gathered(_without(replace(graph, read_bytes=read, write_bytes=write), gone))
+        sole_producers = [
+            int(source) for source in graph.dependencies_of(row) if consumers[source] == 1
+        ]
+        if sole_producers:
+            is_elided[row] = _write_in_place(graph, row, sole_producers, read_bytes, write_bytes)
+    return _gathered(
+        _without(replace(graph, read_bytes=read_bytes, write_bytes=write_bytes), is_elided)
+    )
 
 
-def _place(
-    graph: OperatorGraph, row: int, own: list[int], read: FloatArray, write: FloatArray
+def _write_in_place(
+    graph: OperatorGraph,
+    row: int,
+    sole_producers: list[int],
+    read_bytes: FloatArray,
+    write_bytes: FloatArray,
 ) -> bool:
     """Take the bytes of one copy that its sole producers write in place; whether nothing is left of
     it.
@@ -64,30 +72,32 @@ def _place(
     if len(graph.dependencies_of(row)) == 1:
         # A selection or transposition: the producer writes it instead of what it would have
         # written.
-        write[own[0]] -= max(float(graph.write_bytes[own[0]]) - copied, 0.0)
+        write_bytes[sole_producers[0]] -= max(
+            float(graph.write_bytes[sole_producers[0]]) - copied, 0.0
+        )
         return True
-    placed = float(sum(graph.write_bytes[source] for source in own))
-    read[row] = max(offered - placed, 0.0)
-    write[row] = max(copied - placed, 0.0)
-    return bool(read[row] == 0.0)
+    placed = float(sum(graph.write_bytes[source] for source in sole_producers))
+    read_bytes[row] = max(offered - placed, 0.0)
+    write_bytes[row] = max(copied - placed, 0.0)
+    return bool(read_bytes[row] == 0.0)
 
 
-def _without(graph: OperatorGraph, gone: BoolArray) -> OperatorGraph:
+def _without(graph: OperatorGraph, is_elided: BoolArray) -> OperatorGraph:
     """The graph less some rows, whose readers wait for what those rows waited for."""
-    if not gone.any():
+    if not is_elided.any():
         return graph
     sources: list[set[int]] = []
-    place = np.cumsum(~gone) - 1
+    new_row = np.cumsum(~is_elided) - 1
     edges: list[list[int]] = []
     for row in range(len(graph)):
         waits: set[int] = set()
         for source in graph.dependencies_of(row):
-            waits |= sources[source] if gone[source] else {source}
+            waits |= sources[source] if is_elided[source] else {source}
         sources.append(waits)
-        if not gone[row]:
-            edges.append(sorted(int(place[source]) for source in waits))
+        if not is_elided[row]:
+            edges.append(sorted(int(new_row[source]) for source in waits))
     offset, dependency = compressed_rows(edges)
-    return replace(graph.take(~gone), dependency_offset=offset, dependency=dependency)
+    return replace(graph.take(~is_elided), dependency_offset=offset, dependency=dependency)
 
 
 def _gathered(graph: OperatorGraph) -> OperatorGraph:
@@ -99,13 +109,13 @@ def _gathered(graph: OperatorGraph) -> OperatorGraph:
         (m * k + k * n) * DTYPE_BYTES[graph.dtype] <= _SMALL_BYTES
     )
     consumers = np.bincount(graph.dependency, minlength=len(graph))
-    read, write = graph.read_bytes.copy(), graph.write_bytes.copy()
+    read_bytes, write_bytes = graph.read_bytes.copy(), graph.write_bytes.copy()
     for row in np.flatnonzero(small & (batch > 1)).tolist():
         for source in _sources_through_copies(graph, row, consumers):
             if graph.kind[source] in _GATHERS and consumers[source] == 1:
-                read[row] = max(read[row] - write[source], 0.0)
-                write[source] = 0.0
-    return replace(graph, read_bytes=read, write_bytes=write)
+                read_bytes[row] = max(read_bytes[row] - write_bytes[source], 0.0)
+                write_bytes[source] = 0.0
+    return replace(graph, read_bytes=read_bytes, write_bytes=write_bytes)
 
 
 def _sources_through_copies(graph: OperatorGraph, row: int, consumers: IntArray) -> list[int]:

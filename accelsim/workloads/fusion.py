@@ -80,10 +80,12 @@ def fuse_elementwise(graph: OperatorGraph, fuses: Fuses = "epilogues") -> Operat
     written = fusion.written
     inner = np.minimum(graph.saved_bytes[fused], hidden) * training * ~written[producer]
     # saved for the backward pass: written all the same, unless that makes it again
-    kept, made_again = (inner, 0.0 * inner) if fuses != "pointwise" else (0.0 * inner, inner)
-    read = _sum(graph.read_bytes, member, count) - _sum(hidden, member[fused], count)
-    write = _sum(graph.write_bytes * written, member, count)
-    write += _sum(kept, member[fused], count)
+    still_written, made_again = (
+        (inner, 0.0 * inner) if fuses != "pointwise" else (0.0 * inner, inner)
+    )
+    read_bytes = _sum(graph.read_bytes, member, count) - _sum(hidden, member[fused], count)
+    write_bytes = _sum(graph.write_bytes * written, member, count)
+    write_bytes += _sum(still_written, member[fused], count)
     weight_owner = graph.weight_bytes.copy()
     heads = fusion.heads
     weight_owner[fused & (graph.kind == _K.BATCH_NORM)] = 0.0  # folded
@@ -96,8 +98,8 @@ def fuse_elementwise(graph: OperatorGraph, fuses: Fuses = "epilogues") -> Operat
     return replace(
         picked,
         flop=np.where(matrix, graph.flop[heads], _sum(graph.flop, member, count)),
-        read_bytes=np.maximum(read, 0.0),
-        write_bytes=write,
+        read_bytes=np.maximum(read_bytes, 0.0),
+        write_bytes=write_bytes,
         weight_bytes=_sum(weight_owner, member, count),
         saved_bytes=_sum(graph.saved_bytes, member, count) - _sum(made_again, member[fused], count),
         dependency_offset=offset,
@@ -128,15 +130,17 @@ def fuse_batch(lowered: LoweredBatch, fuses: Fuses) -> LoweredBatch:
             for start, end in pairwise(starts.tolist())
         ]
     )
-    first = np.unique(order, return_index=True)[1]
-    part = np.concatenate([np.arange(starts[one], starts[one + 1]) for one in first.tolist()])
-    column, inner, rows = column[part], inner[part], rows[part]
-    bounds = np.concatenate([[0], np.cumsum(np.diff(starts)[first])[:-1]])
-    heads = lowered.order[fusion.heads[first]]
+    first_of_sort = np.unique(order, return_index=True)[1]
+    members = np.concatenate(
+        [np.arange(starts[sort], starts[sort + 1]) for sort in first_of_sort.tolist()]
+    )
+    column, inner, rows = column[members], inner[members], rows[members]
+    bounds = np.concatenate([[0], np.cumsum(np.diff(starts)[first_of_sort])[:-1]])
+    heads = lowered.order[fusion.heads[first_of_sort]]
 
     def total(values: FloatArray, counts: BoolArray | None = None) -> FloatArray:
-        taken = values[:, column] if counts is None else values[:, column] * counts
-        summed: FloatArray = np.add.reduceat(taken, bounds, axis=1)
+        selected = values[:, column] if counts is None else values[:, column] * counts
+        summed: FloatArray = np.add.reduceat(selected, bounds, axis=1)
         return summed
 
     is_fused, kind = inner >= 0, lowered.kind[column]
@@ -199,8 +203,8 @@ class _Fusion:
 def _producer(graph: OperatorGraph) -> IntArray:
     """Last row each row waits for; -1 for none."""
     last = np.full(len(graph), -1, dtype=np.int64)
-    some = np.diff(graph.dependency_offset) > 0
-    last[some] = graph.dependency[graph.dependency_offset[1:][some] - 1]
+    has_dependency = np.diff(graph.dependency_offset) > 0
+    last[has_dependency] = graph.dependency[graph.dependency_offset[1:][has_dependency] - 1]
     return last
 
 
@@ -227,9 +231,9 @@ def _groups(graph: OperatorGraph, fuses: Fuses) -> IntArray:
     apart = (np.diff(graph.dependency_offset) > 1) & (fuses == "activations")
     head = np.arange(len(graph), dtype=np.int64)
     for row in np.flatnonzero(joins).tolist():
-        first = head[producer[row]]
-        if not (apart[row] and graph.kind[first] == _K.GEMM):
-            head[row] = first
+        producer_head = head[producer[row]]
+        if not (apart[row] and graph.kind[producer_head] == _K.GEMM):
+            head[row] = producer_head
     return head
 
 

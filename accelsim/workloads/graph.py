@@ -249,7 +249,7 @@ class OperatorGraph:
             InvalidValueError: If a column is missing, of the wrong length, or holds a bad value.
         """
         count = len(_column(data, "kind", None))
-        named = "variant" if "variant" in data else "name"
+        variant_column = "variant" if "variant" in data else "name"
         floats = (*FLOAT_COLUMNS, *(["epilogue_flop"] if "epilogue_flop" in data else []))
         columns: Document = {column: _floats(data, column, count) for column in floats}
         for column, (enum, width) in _ENUMS.items():
@@ -259,11 +259,11 @@ class OperatorGraph:
         return cls(
             **columns,
             dims=_dims(_column(data, "dims", count), columns["kind"].tolist()),
-            name=_words(data, "name", count),
-            path=_words(data, "path", count),
+            name=_texts(data, "name", count),
+            path=_texts(data, "path", count),
             dependency_offset=offset,
             dependency=dependency,
-            variant=variant_codes(_words(data, named, count)),
+            variant=variant_codes(_texts(data, variant_column, count)),
         )
 
 
@@ -298,11 +298,11 @@ def concatenate(graphs: Sequence[OperatorGraph], *, waits: bool = True) -> Opera
         dependency_offset=offset,
         dependency=dependency,
         epilogue_flop=None
-        if all(own is None for own in epilogues)
+        if all(flop is None for flop in epilogues)
         else np.concatenate(
             [
-                np.zeros(len(g)) if own is None else own
-                for g, own in zip(graphs, epilogues, strict=True)
+                np.zeros(len(g)) if flop is None else flop
+                for g, flop in zip(graphs, epilogues, strict=True)
             ]
         ),
     )
@@ -315,16 +315,16 @@ def _joined_dependencies(
     lengths = [len(graph) for graph in graphs]
     edges = [len(graph.dependency) for graph in graphs]
     before = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    own = np.concatenate([np.diff(graph.dependency_offset) for graph in graphs])
-    first = np.repeat(before, lengths)
-    starts = np.flatnonzero((own == 0) & (first > 0) & waits)
-    own[starts] = 1
-    offset = np.concatenate([[0], np.cumsum(own)])
-    given = np.concatenate([graph.dependency for graph in graphs]) + np.repeat(before, edges)
+    edge_counts = np.concatenate([np.diff(graph.dependency_offset) for graph in graphs])
+    first_row = np.repeat(before, lengths)
+    starts = np.flatnonzero((edge_counts == 0) & (first_row > 0) & waits)
+    edge_counts[starts] = 1
+    offset = np.concatenate([[0], np.cumsum(edge_counts)])
+    inner_edges = np.concatenate([graph.dependency for graph in graphs]) + np.repeat(before, edges)
     is_start = np.zeros(offset[-1], dtype=bool)
     is_start[offset[starts]] = True
     dependency = np.empty(offset[-1], dtype=np.int64)
-    dependency[is_start], dependency[~is_start] = first[starts] - 1, given
+    dependency[is_start], dependency[~is_start] = first_row[starts] - 1, inner_edges
     return offset.astype(np.int64), dependency
 
 
@@ -339,7 +339,7 @@ def compressed_rows(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]
     """
     lengths = np.fromiter((len(x) for x in lists), dtype=np.int64, count=len(lists))
     offset = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
-    flat = [item for part in lists for item in part]
+    flat = [item for entries in lists for item in entries]
     return offset, np.array(flat, dtype=np.int64)
 
 
@@ -366,7 +366,7 @@ def _column(data: Values, name: str, count: int | None) -> list[Any]:
     return column
 
 
-def _words(data: Values, name: str, count: int) -> tuple[str, ...]:
+def _texts(data: Values, name: str, count: int) -> tuple[str, ...]:
     column = _column(data, name, count)
     for word in column:
         if not isinstance(word, str):
@@ -386,8 +386,8 @@ def _code(enum: type[OperatorKind] | type[Dtype] | type[Phase], column: str, lab
     try:
         return int(enum[label.upper()])
     except (KeyError, AttributeError):
-        known = ", ".join(member.name.lower() for member in enum)
-        raise InvalidValueError(f"graph.{column}", label, f"one of {known}") from None
+        labels = ", ".join(member.name.lower() for member in enum)
+        raise InvalidValueError(f"graph.{column}", label, f"one of {labels}") from None
 
 
 def _dims(column: list[Any], kinds: Sequence[int]) -> IntArray:

@@ -75,8 +75,8 @@ class ShapeColumns:
 
 
 def _size(column: IntArray) -> int:
-    first = int(column[0])
-    return first if (column == first).all() else cast("int", Sizes(column))
+    value = int(column[0])
+    return value if (column == value).all() else cast("int", Sizes(column))
 
 
 @frozen(eq=False)
@@ -186,8 +186,8 @@ class LoweredBatch:
             even = (steps[:, apart:] == steps[:, :-apart]).all(axis=0)
             same = rows[2 * apart :] == rows[: -2 * apart]
             is_between[by_row[apart:-apart]] |= even & same
-        kept = np.flatnonzero(~is_between)
-        return kept, before[:, kept]
+        decisive = np.flatnonzero(~is_between)
+        return decisive, before[:, decisive]
 
     def _counts_before(self) -> IntArray:
         """Launches of each distinct row before each launch, shape (d, r)."""
@@ -267,7 +267,7 @@ def _lowered(
 ) -> tuple[LoweredBatch, ...]:
     shapes = ShapeColumns(*(np.frombuffer(column, dtype=np.int64) for column in key))
     form = PassForm(fused_attention, shard, merges=merges)
-    pending, done = [np.arange(len(shapes))], []
+    pending, batches = [np.arange(len(shapes))], []
     while pending:
         scenario = pending.pop()
         builder = workload.builder(precision, phase, form)
@@ -278,8 +278,8 @@ def _lowered(
             answers = np.unique(parting.answer)
             pending += [scenario[parting.answer == answer] for answer in answers]
             continue
-        done.append(_batch(builder, scenario))
-    return tuple(done)
+        batches.append(_batch(builder, scenario))
+    return tuple(batches)
 
 
 def lower_each(
@@ -303,23 +303,23 @@ def lower_each(
         InvalidValueError: If the sizes or ranks do not fit the workload.
     """
     alike: dict[Any, list[int]] = {}
-    for place, shard in enumerate(shards):
-        alike.setdefault((shard.form, shard.stage), []).append(place)
+    for index, shard in enumerate(shards):
+        alike.setdefault((shard.form, shard.stage), []).append(index)
     pending, lowered = [np.array(places) for places in alike.values()], dict[int, Lowered]()
     while pending:
         places = pending.pop()
         picked = places.tolist()
         try:
-            shard = _joined([shards[place] for place in picked], _RANKS)
+            shard = _joined([shards[index] for index in picked], _RANKS)
             builder = workload.builder(precision, Phase.FORWARD, form._replace(shard=shard))
-            shape = _joined([shapes[place] for place in picked], _SIZES)
+            shape = _joined([shapes[index] for index in picked], _SIZES)
             workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]
         except ScenariosPart as parting:
             answers = np.unique(parting.answer)
             pending += [places[parting.answer == answer] for answer in answers]
             continue
-        lowered.update(zip(picked, _each(builder, len(picked)), strict=True))
-    return [lowered[place] for place in range(len(shards))]
+        lowered.update(zip(picked, _scenario_passes(builder, len(picked)), strict=True))
+    return [lowered[index] for index in range(len(shards))]
 
 
 def _joined(every: Sequence[_T], names: Sequence[str]) -> _T:
@@ -331,12 +331,12 @@ def _joined(every: Sequence[_T], names: Sequence[str]) -> _T:
     return replace(every[0], **sizes)
 
 
-def _each(builder: GraphBuilder, count: int) -> Iterator[Lowered]:
+def _scenario_passes(builder: GraphBuilder, count: int) -> Iterator[Lowered]:
     """What was written, of each scenario."""
     written = builder.written()
     rows = written.rows
     dims, totals = _dims(rows, count), builder.parameter_totals
-    amounts = [_column(rows, place, count) for place in range(3, 8)]
+    amounts = [_column(rows, field, count) for field in range(3, 8)]
     offset, dependency = written.dependencies()
     shared: Document = {
         "kind": np.array([row[0] for row in rows], dtype=np.int16),
@@ -349,19 +349,19 @@ def _each(builder: GraphBuilder, count: int) -> Iterator[Lowered]:
         "variant": variant_codes(written.names),
     }
     cache = SequenceCache.of(builder.cached)
-    for one in range(count):
-        columns = dict(zip(FLOAT_COLUMNS, (amount[one] for amount in amounts), strict=True))
-        graph = OperatorGraph(**shared, **columns, dims=dims[one])
+    for scenario in range(count):
+        columns = dict(zip(FLOAT_COLUMNS, (amount[scenario] for amount in amounts), strict=True))
+        graph = OperatorGraph(**shared, **columns, dims=dims[scenario])
         parameters, tensors, size = (
-            total.values[one].item() if isinstance(total, Sizes) else total for total in totals
+            total.values[scenario].item() if isinstance(total, Sizes) else total for total in totals
         )
         yield Lowered(graph, int(parameters), int(tensors), size, cache, builder.folded)
 
 
 def _batch(builder: GraphBuilder, scenario: IntArray) -> LoweredBatch:
     written = builder.written()
-    order, first = _distinct(written)
-    rows = [written.rows[row] for row in first]
+    order, first_launch = _distinct(written)
+    rows = [written.rows[row] for row in first_launch]
     count = len(scenario)
     offset, dependency = written.dependencies()
     return LoweredBatch(
@@ -373,8 +373,8 @@ def _batch(builder: GraphBuilder, scenario: IntArray) -> LoweredBatch:
         read_bytes=_column(rows, 4, count),
         write_bytes=_column(rows, 5, count),
         weight_bytes=_column(rows, 6, count),
-        name=tuple(written.names[row] for row in first),
-        path=tuple(written.paths[row] for row in first),
+        name=tuple(written.names[row] for row in first_launch),
+        path=tuple(written.paths[row] for row in first_launch),
         order=order,
         dependency_offset=offset,
         dependency=dependency,
@@ -391,22 +391,22 @@ def _distinct(written: Written) -> tuple[IntArray, list[int]]:
     by_object: dict[int, int] = {}  # copies of a layer are the same objects
     by_content: dict[Any, int] = {}
     order = np.empty(len(written.rows), dtype=np.int64)
-    first: list[int] = []
+    first_launch: list[int] = []
     for index, row in enumerate(written.rows):
-        found = by_object.get(id(row))
-        if found is None:
-            found = by_content.setdefault((row[:7], written.names[index]), len(first))
-            by_object[id(row)] = found
-            if found == len(first):
-                first.append(index)
-        order[index] = found
-    return order, first
+        distinct_row = by_object.get(id(row))
+        if distinct_row is None:
+            distinct_row = by_content.setdefault((row[:7], written.names[index]), len(first_launch))
+            by_object[id(row)] = distinct_row
+            if distinct_row == len(first_launch):
+                first_launch.append(index)
+        order[index] = distinct_row
+    return order, first_launch
 
 
-def _column(rows: list[RowEntry], place: int, count: int) -> FloatArray:
+def _column(rows: list[RowEntry], field: int, count: int) -> FloatArray:
     column = np.empty((count, len(rows)))
     for index, row in enumerate(rows):
-        value: Any = row[place]
+        value: Any = row[field]
         column[:, index] = value.values if isinstance(value, Sizes) else value
     return column
 

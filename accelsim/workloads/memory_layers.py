@@ -264,15 +264,20 @@ class MemoryBoundLayers(RowWriter):
 
     def concat(self, inputs: Sequence[Tensor], axis: int = 1) -> Tensor:
         """Concatenate along one axis."""
-        first = inputs[0].shape
-        axis %= len(first)
+        first_shape = inputs[0].shape
+        axis %= len(first_shape)
         for x in inputs[1:]:
-            if x.shape[:axis] != first[:axis] or x.shape[axis + 1 :] != first[axis + 1 :]:
+            if (
+                x.shape[:axis] != first_shape[:axis]
+                or x.shape[axis + 1 :] != first_shape[axis + 1 :]
+            ):
                 raise InvalidValueError(
-                    "input size", x.shape, f"{first} but for axis {axis}, to be concatenated"
+                    "input size", x.shape, f"{first_shape} but for axis {axis}, to be concatenated"
                 )
         total = sum(x.shape[axis] for x in inputs)
-        return self.copy(*inputs, shape=(*first[:axis], total, *first[axis + 1 :]), name="concat")
+        return self.copy(
+            *inputs, shape=(*first_shape[:axis], total, *first_shape[axis + 1 :]), name="concat"
+        )
 
     def upsample(self, x: Tensor, factor: int = 2) -> Tensor:
         """Nearest-neighbour upsampling of x (n, c, spatial...)."""

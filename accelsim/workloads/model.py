@@ -192,8 +192,8 @@ class Workload:
     @property
     def notices(self) -> tuple[str, ...]:
         """What an answer about it says of it."""
-        other = self.same_as and f"{self.name} has the architecture of {self.same_as}"
-        return tuple(filter(None, (other, self.stored_note)))
+        shared_architecture = self.same_as and f"{self.name} has the architecture of {self.same_as}"
+        return tuple(filter(None, (shared_architecture, self.stored_note)))
 
     @property
     def has_experts(self) -> bool:
@@ -274,8 +274,8 @@ class Workload:
 
         if self.captured is None:
             raise InvalidValueError("workload", self.name, "a captured workload")
-        about = {"name": self.name, "title": self.title, "task": self.task, "note": self.note}
-        return captured_document(self.captured, about)
+        description = {"name": self.name, "title": self.title, "task": self.task, "note": self.note}
+        return captured_document(self.captured, description)
 
 
 @lru_cache(maxsize=256)

@@ -70,21 +70,21 @@ class ModelOptions:
             UnknownNameError: If there is no such policy.
             InvalidValueError: If a format cannot be stored, or experts have one of files.
         """
-        named = default if self.precision is None else find_precision(self.precision)
-        weight = self._stored("weight_format", named.weight)
-        kv_cache = self._stored("kv_format", named.kv_cache)
-        return replace(named, weight=weight, kv_cache=kv_cache, experts=self._experts(named))
+        base = default if self.precision is None else find_precision(self.precision)
+        weight = self._stored("weight_format", base.weight)
+        kv_cache = self._stored("kv_format", base.kv_cache)
+        return replace(base, weight=weight, kv_cache=kv_cache, experts=self._experts(base))
 
-    def _experts(self, named: Precision) -> Precision | None:
+    def _experts(self, base: Precision) -> Precision | None:
         """The precision of routed experts where it is their own."""
         if self.expert_precision is None:
-            return named.experts
-        own = find_precision(self.expert_precision)
-        if own.is_file:
+            return base.experts
+        experts = find_precision(self.expert_precision)
+        if experts.is_file:
             allowed = "a precision that is no file of llama.cpp's: those hold whole models"
-            raise InvalidValueError("expert_precision", own.name, allowed)
-        is_same = (own.compute, own.weight) == (named.compute, named.weight)
-        return None if is_same else replace(own, kept=())
+            raise InvalidValueError("expert_precision", experts.name, allowed)
+        is_same = (experts.compute, experts.weight) == (base.compute, base.weight)
+        return None if is_same else replace(experts, kept=())
 
     def _stored(self, field: str, default: StoredFormat) -> StoredFormat:
         """The format of a field."""

@@ -58,18 +58,20 @@ def selectively(
     is_product = is_kind(graph.kind, _PRODUCTS) & in_layer & ~is_adapter(graph)
     is_alternate = policy == "products"
     kinds = _ALWAYS_KEPT if is_alternate else COLLECTIVE_KINDS - _GATHERS
-    kept, first = is_kind(graph.kind, kinds), np.zeros(len(graph), dtype=bool)
-    unread = first.copy()  # by the backward pass: a compiler of the whole step drops it
+    is_kept, is_first = is_kind(graph.kind, kinds), np.zeros(len(graph), dtype=bool)
+    is_unread = is_first.copy()  # by the backward pass: a compiler of the whole step drops it
     rows = np.flatnonzero(is_product)
     rows = rows[np.argsort(layer[rows], kind="stable")]
     before = np.searchsorted(layer[rows], layer[rows])  # products of the layers before
-    place = np.arange(len(rows)) - before
-    kept[rows[place % 2 == 0] if is_alternate else rows] = True
-    unread[rows[place == np.bincount(before, minlength=len(rows))[before] - 1]] = not is_alternate
+    position = np.arange(len(rows)) - before
+    is_kept[rows[position % 2 == 0] if is_alternate else rows] = True
+    is_unread[
+        rows[position == np.bincount(before, minlength=len(rows))[before] - 1]
+    ] = not is_alternate
     rows = np.flatnonzero(in_layer)
-    first[rows[np.unique(layer[rows], return_index=True)[1]]] = True
-    in_part = (kept & ~unread) * graph.write_bytes + first * graph.read_bytes
-    return np.where(in_layer, in_part, graph.saved_bytes), in_layer & ~kept
+    is_first[rows[np.unique(layer[rows], return_index=True)[1]]] = True
+    in_part = (is_kept & ~is_unread) * graph.write_bytes + is_first * graph.read_bytes
+    return np.where(in_layer, in_part, graph.saved_bytes), in_layer & ~is_kept
 
 
 def _without_scores(graph: OperatorGraph, is_forward: BoolArray) -> tuple[FloatArray, BoolArray]:
@@ -79,23 +81,23 @@ def _without_scores(graph: OperatorGraph, is_forward: BoolArray) -> tuple[FloatA
     is_softmax = (graph.kind == int(OperatorKind.SOFTMAX)) & is_forward
     is_product = (graph.kind == int(OperatorKind.BATCHED_GEMM)) & is_forward
     of_scores = is_softmax | (
-        _read(graph, is_softmax) & (graph.kind == int(OperatorKind.ELEMENTWISE))
+        _reading(graph, is_softmax) & (graph.kind == int(OperatorKind.ELEMENTWISE))
     )
-    after = is_product & _read(graph, of_scores)
-    groups, _, columns, inner = (graph.dims[:, place].astype(np.float64) for place in range(4))
+    after = is_product & _reading(graph, of_scores)
+    groups, _, columns, inner = (graph.dims[:, axis].astype(np.float64) for axis in range(4))
     values = groups * columns * inner * DTYPE_BYTES[graph.dtype]
-    kept = np.where(after, np.minimum(graph.saved_bytes, values), graph.saved_bytes)
+    kept_bytes = np.where(after, np.minimum(graph.saved_bytes, values), graph.saved_bytes)
     is_fused = (graph.kind == int(OperatorKind.ATTENTION)) & is_forward
     again = is_product | of_scores | is_fused
-    return np.where(of_scores, 0.0, kept), again
+    return np.where(of_scores, 0.0, kept_bytes), again
 
 
-def _read(graph: OperatorGraph, sources: BoolArray) -> BoolArray:
+def _reading(graph: OperatorGraph, sources: BoolArray) -> BoolArray:
     """Rows that read what any of some rows wrote, shape (n,)."""
     reader = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
-    found = np.zeros(len(graph), dtype=bool)
-    found[reader[sources[graph.dependency]]] = True
-    return found
+    is_reader = np.zeros(len(graph), dtype=bool)
+    is_reader[reader[sources[graph.dependency]]] = True
+    return is_reader
 
 
 def recomputed(
@@ -122,8 +124,8 @@ def recomputed(
         allowed = allowed if how == "selective" else "none: the model has no layers"
         raise InvalidValueError("recompute", how, allowed)
     rows = forward.take(again).with_phase(Phase.BACKWARD)
-    kept = replace(forward, saved_bytes=saved)
-    return kept, replace(rows, saved_bytes=np.zeros(len(rows)))
+    forward_kept = replace(forward, saved_bytes=saved)
+    return forward_kept, replace(rows, saved_bytes=np.zeros(len(rows)))
 
 
 def _inputs_alone(
@@ -133,11 +135,11 @@ def _inputs_alone(
     it is whole while its backward pass runs.
     """
     names, layer = np.unique(layers, return_inverse=True)
-    each = np.bincount(layer, weights=forward.saved_bytes * is_layer, minlength=len(names))
-    is_whole = ~is_layer | (layer == each.argmax())
-    first = np.zeros(len(forward), dtype=bool)
-    first[np.unique(layer, return_index=True)[1]] = True
-    inputs = np.where(first & is_layer, forward.read_bytes, 0.0)
+    layer_bytes = np.bincount(layer, weights=forward.saved_bytes * is_layer, minlength=len(names))
+    is_whole = ~is_layer | (layer == layer_bytes.argmax())
+    is_first = np.zeros(len(forward), dtype=bool)
+    is_first[np.unique(layer, return_index=True)[1]] = True
+    inputs = np.where(is_first & is_layer, forward.read_bytes, 0.0)
     return np.where(is_whole, np.maximum(forward.saved_bytes, inputs), inputs)
 
 
@@ -145,7 +147,7 @@ def _inputs_alone(
 def layer_of(path: str) -> tuple[str, bool]:
     """A path up to its first number, and whether it has one."""
     parts = path.split(".")
-    for index, part in enumerate(parts):
-        if part.isdigit():
+    for index, segment in enumerate(parts):
+        if segment.isdigit():
             return ".".join(parts[: index + 1]), True
     return parts[0], False

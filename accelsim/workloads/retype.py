@@ -23,9 +23,9 @@ def precision_of(graph: OperatorGraph) -> Precision:
         if (expected[rows] == graph.dtype[rows]).all():
             return policy
     labels = ", ".join(sorted({Dtype(code).label for code in graph.dtype.tolist()}))
-    known = ", ".join(PRECISIONS)
+    policies = ", ".join(PRECISIONS)
     raise InvalidValueError(
-        "graph.dtype", labels, f"the dtypes of one policy ({known})", "Leave precision out."
+        "graph.dtype", labels, f"the dtypes of one policy ({policies})", "Leave precision out."
     )
 
 

@@ -158,8 +158,9 @@ class RowWriter:
         self.merges, self.folds, self.document_len = form[3:]
         #: Equal layers that are not written, by the path of the one that stands for them.
         self.folded: dict[str, int] = {}
-        #: Whether norms and softmax run in FP32 between products of 16 bits.
+        #: Whether batch norms scale and shift by statistics that stay as they are.
         self.norms_are_frozen = False
+        #: Whether norms and softmax run in FP32 between products of 16 bits.
         self.is_mixed = form.is_training and precision.name in _MIXED
         self.parameter_count = 0
         self.parameter_tensor_count = 0
@@ -180,6 +181,10 @@ class RowWriter:
     def scope(self, name: str | int) -> _Scope:
         """Extend the module path of the rows inside by `name`, if it is not empty."""
         return _Scope(self._scope, str(name))
+
+    def _path(self, at: str = "") -> str:
+        """The module path of the scope, and of a module within it."""
+        return ".".join([*self._scope, at] if at else self._scope)
 
     def input(self, *shape: int, dtype: StoredFormat | None = None) -> Tensor:
         """A tensor that is there at the start."""
@@ -267,15 +272,15 @@ class RowWriter:
         output = Tensor.of(output_shape, row, self._storage(), width)
         saved = saves.extra_bytes + sum(self._save(x) for x in saves.tensors)
         saved += self._save(output) if saves.output else 0.0
-        read = sum(x.bytes for x in inputs) if read_bytes is None else read_bytes
-        path = ".".join(self._scope)
+        activation_read_bytes = sum(x.bytes for x in inputs) if read_bytes is None else read_bytes
+        path = self._path()
         code = self.precision.activation
         is_expert = kind is OperatorKind.GROUPED_GEMM
         if dtype is not None and not self._policy(is_expert).keeps(path):
             code = dtype
         stored = self._policy(is_expert).stored_bytes(path, is_product=kind in PRODUCT_KINDS)
         weight_bytes = weights * stored
-        amounts = (row_flop(kind, dims), read, output.bytes, weight_bytes, saved)
+        amounts = (row_flop(kind, dims), activation_read_bytes, output.bytes, weight_bytes, saved)
         self._rows.append((int(kind), tuple(dims), int(code), *amounts))
         self._names.append(name)
         self._paths.append(path)
@@ -330,9 +335,9 @@ class RowWriter:
         ranks = self.shard.ranks[group]
         if ranks == 1:
             return x
-        made = Tensor.of(shape, x.row, x.storage, x.element_bytes)
-        payload = max(x.bytes, made.bytes)
-        whole = self.operator(
+        result = Tensor.of(shape, x.row, x.storage, x.element_bytes)
+        payload = max(x.bytes, result.bytes)
+        output = self.operator(
             kind,
             (cast("int", payload // 1), ranks, int(group)),
             [x],
@@ -340,8 +345,8 @@ class RowWriter:
             name=f"{group.label}.{kind.label}",
         )
         if kind is OperatorKind.ALL_GATHER and group is ParallelGroup.TENSOR:
-            self._shards[whole.storage] = x
-        return whole
+            self._shards[output.storage] = x
+        return output
 
     def repeated(
         self, x: Tensor, places: Sequence[str], write: Callable[[Tensor], Tensor]
@@ -368,11 +373,10 @@ class RowWriter:
         if not self.precision.kept:
             yield places
             return
-        kept = self.precision.kept_within
-        whole = [".".join([*self._scope, place]) for place in places]
-        for _, run in groupby(range(len(places)), key=lambda place: kept(whole[place])):
-            numbers = list(run)
-            yield places[numbers[0] : numbers[-1] + 1]
+        for _, run in groupby(
+            places, key=lambda path: self.precision.kept_within(self._path(path))
+        ):
+            yield list(run)
 
     def _repeated(
         self, x: Tensor, places: Sequence[str], write: Callable[[Tensor], Tensor]
@@ -404,7 +408,7 @@ class RowWriter:
         )
         count, row, storage = len(places) - 1, int(start[0]), int(start[2])
         if self.folds and count > 1:
-            self.folded[".".join([*self._scope, places[0]])] = count - 1
+            self.folded[self._path(places[0])] = count - 1
             places = (places[0], places[-1])
         copies = len(places) - 1
         names, paths = self._names[row:], self._paths[row:]
@@ -413,11 +417,11 @@ class RowWriter:
         is_shared = sources < first_row  # each layer reads it, also one that is not written
         often = np.where(is_shared, 1 + count - copies, 1)
         counts = np.bincount(reader, often, minlength=int(rows)).astype(np.int64).tolist()
-        within = len(".".join([*self._scope, places[0]]))
+        within = len(self._path(places[0]))
         self._rows += self._rows[row:] * copies
         self._names += names * copies
         for copy, place in enumerate(places[1:], start=1):
-            scope = ".".join([*self._scope, place])
+            scope = self._path(place)
             self._paths += [scope + path[within:] for path in paths]
             shifted = sources + int(rows) * copy * ~is_shared
             self._sources += np.repeat(shifted, often).tolist()
@@ -442,7 +446,7 @@ class RowWriter:
         """
         self.parameter_count += count
         self.parameter_tensor_count += tensors
-        path = ".".join(self._scope)
+        path = self._path()
         stored = self._policy(of_experts).stored_bytes(path, is_product=of_product)
         self.parameter_bytes += count * stored
 
@@ -451,24 +455,24 @@ class RowWriter:
         """Parameters counted so far, their tensors and bytes."""
         return self.parameter_count, self.parameter_tensor_count, self.parameter_bytes
 
-    def count_once(self, held: tuple[int, int, float], layers: int) -> None:
+    def count_once(self, before: tuple[int, int, float], layers: int) -> None:
         """Count the parameters that equal layers share once: all since `held` are of so many."""
         count, tensors, size = (
-            (now - then) / layers for now, then in zip(self.parameter_totals, held, strict=True)
+            (now - then) / layers for now, then in zip(self.parameter_totals, before, strict=True)
         )
-        self.parameter_count = held[0] + round(count)
-        self.parameter_tensor_count = held[1] + round(tensors)
-        self.parameter_bytes = held[2] + size
+        self.parameter_count = before[0] + round(count)
+        self.parameter_tensor_count = before[1] + round(tensors)
+        self.parameter_bytes = before[2] + size
 
-    def include(self, other: RowWriter) -> None:
+    def include(self, writer: RowWriter) -> None:
         """Count the parameters of another writer's layers, whose rows are not run."""
-        self.parameter_count += other.parameter_count
-        self.parameter_tensor_count += other.parameter_tensor_count
-        self.parameter_bytes += other.parameter_bytes
+        self.parameter_count += writer.parameter_count
+        self.parameter_tensor_count += writer.parameter_tensor_count
+        self.parameter_bytes += writer.parameter_bytes
 
     def keeps(self, at: str) -> bool:
         """Whether weights of the module at a path within the scope are not quantised."""
-        return self.precision.keeps(".".join([*self._scope, at]))
+        return self.precision.keeps(self._path(at))
 
     def _policy(self, is_expert: bool) -> Precision:
         """The precision of a module."""

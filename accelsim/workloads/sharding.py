@@ -164,14 +164,14 @@ def experts_of_rank(ranks: int, experts: int) -> int:
     return -(-experts // ranks)
 
 
-def split_evenly(field: str, ranks: int, amount: int, what: str) -> int:
+def split_evenly(field: str, ranks: int, amount: int, quantity: str) -> int:
     """Each rank's part of an amount.
 
     Args:
         field: Field of `Shard` that splits it, for the message.
         ranks: Ranks.
         amount: Heads, columns, tokens ...
-        what: Their name, for the message.
+        quantity: Their name, for the message.
 
     Raises:
         InvalidValueError: If the ranks do not divide the amount.
@@ -180,7 +180,7 @@ def split_evenly(field: str, ranks: int, amount: int, what: str) -> int:
         return amount
     if amount % ranks != 0:
         most = max(count for count in range(1, ranks) if amount % count == 0)
-        allowed = f"a divisor of {amount} {what}"
+        allowed = f"a divisor of {amount} {quantity}"
         raise InvalidValueError(field, ranks, allowed, f"Take {field}={most}.")
     return amount // ranks
 
@@ -200,6 +200,6 @@ def stage_layers(layer_count: int, stage: Stage) -> range:
     """
     if stage.count > layer_count:
         raise InvalidValueError("stage", stage.count, f"at most {layer_count} stages, one a layer")
-    each, more = divmod(layer_count, stage.count)
-    first = stage.index * each + min(stage.index, more)
-    return range(first, first + each + (stage.index < more))
+    layers_each, remainder = divmod(layer_count, stage.count)
+    start = stage.index * layers_each + min(stage.index, remainder)
+    return range(start, start + layers_each + (stage.index < remainder))

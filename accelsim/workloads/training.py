@@ -115,8 +115,8 @@ def training_graphs(
     updated = parameters - [untouched_parameter_count(forward) for forward in forwards]
     updates = optimizer_graph(updated, tensors, precision, rule)
     losses = [word_loss_graphs(forwards, precision, loss)] if loss else []
-    each = np.ones(len(forwards), dtype=np.int64)
-    steps = (forwards, *losses, backward_graphs(forwards, untrained), parts(updates, each))
+    one_row_each = np.ones(len(forwards), dtype=np.int64)
+    steps = (forwards, *losses, backward_graphs(forwards, untrained), parts(updates, one_row_each))
     return [concatenate(rows) for rows in zip(*steps, strict=True)]
 
 
@@ -146,9 +146,9 @@ def word_loss_graphs(
     """
     last = [np.flatnonzero(forward.kind == _K.GEMM)[-1:] for forward in forwards]
     dims = np.concatenate([one.dims[row] for one, row in zip(forwards, last, strict=True)])
-    batch, rows, words = (dims[:, place] for place in range(3))
+    batch, rows, vocabulary = (dims[:, axis] for axis in range(3))
     narrow, wide = precision.activation.bytes, 4.0
-    rows, scores = batch * rows, (batch * rows * words).astype(np.float64)
+    rows, scores = batch * rows, (batch * rows * vocabulary).astype(np.float64)
     moved = {
         "widen": (narrow, wide, _K.ELEMENTWISE),
         "log_softmax": (wide, wide, _K.SOFTMAX),
@@ -165,7 +165,7 @@ def word_loss_graphs(
     blocks = [
         new_rows(
             kind,
-            row_dims(rows, words) if kind is _K.SOFTMAX else row_dims(whole, one, one),
+            row_dims(rows, vocabulary) if kind is _K.SOFTMAX else row_dims(whole, one, one),
             scores,
             (read * scores, write * scores),
             name,
@@ -189,7 +189,7 @@ def untouched_parameter_count(forward: OperatorGraph) -> int:
     et al., DLRM, arXiv:1906.00091; ``EmbeddingBag(sparse=True)`` of its reference implementation).
     """
     bags = forward.kind == _K.EMBEDDING_BAG
-    lookups, width, rows = (forward.dims[bags, place] for place in range(3))
+    lookups, width, rows = (forward.dims[bags, axis] for axis in range(3))
     return int((np.maximum(rows - lookups, 0) * width).sum())
 
 
@@ -206,7 +206,7 @@ def idle_parameter_count(graph: OperatorGraph) -> int:
     """
     scatter = np.flatnonzero(graph.kind == _K.SCATTER)
     scatter = scatter[~np.isin(scatter, graph.dependency)]
-    lookups, width, rows = (graph.dims[scatter, place].astype(np.float64) for place in range(3))
+    lookups, width, rows = (graph.dims[scatter, axis].astype(np.float64) for axis in range(3))
     return int((rows * np.exp(-lookups / np.maximum(rows, 1.0)) * width).sum())
 
 
@@ -229,12 +229,12 @@ def optimizer_graph(
     gradient = precision.activation.bytes if precision.activation.bytes <= 4 else weight
     stored = master or weight
     states = precision.state_bytes * rule.state_count
-    read = rule.passes * (stored + states + gradient)
-    write = stored + states + (weight if master else 0.0)
+    read_bytes = rule.passes * (stored + states + gradient)
+    write_bytes = stored + states + (weight if master else 0.0)
     sizes = (parameter_count, rule.state_count, np.maximum(tensor_count, 1), idle_count)
     dims = row_dims(*np.broadcast_arrays(*map(np.atleast_1d, sizes)))
     count, rows = dims[:, 0].astype(np.float64), len(dims)
-    moved = (read * count, write * count)
+    moved = (read_bytes * count, write_bytes * count)
     block = new_rows(_K.OPTIMIZER, dims, rule.flop_per_parameter * count, moved, rule.name)
     dtype = np.full(rows, int(precision.master_weight or precision.activation), dtype=np.int8)
     names, paths = ("",) * rows, ("optimizer",) * rows

@@ -31,8 +31,8 @@ def skip_unread_pixels(graph: OperatorGraph) -> OperatorGraph:
     used = _dimensions(graph, "out_d", "out_h", "out_w")
     steps_over = convolution & (window == 1) & (stride > 1)
     skipped = np.where(steps_over, np.maximum(pixels - used, 0.0), 0.0)
-    each = _dimensions(graph, "batch", "channels_in") * DTYPE_BYTES[graph.dtype]
-    return replace(graph, read_bytes=np.maximum(graph.read_bytes - skipped * each, 0.0))
+    pixel_bytes = _dimensions(graph, "batch", "channels_in") * DTYPE_BYTES[graph.dtype]
+    return replace(graph, read_bytes=np.maximum(graph.read_bytes - skipped * pixel_bytes, 0.0))
 
 
 def _dimensions(graph: OperatorGraph, *names: str) -> FloatArray:

@@ -71,12 +71,12 @@ _VARIANTS: list[Variant] = []
 _CODES: dict[str, int] = {}
 
 
-def _read(text: str) -> Variant:
+def _parsed(text: str) -> Variant:
     name = text
     if name not in _WHOLE:
         for operator in _COMPOSED:
             name = name.removeprefix(operator)
-    first, *suffixes = name.split(".")
+    operation, *suffixes = name.split(".")
     traits = Trait.NONE
     for suffix in suffixes:
         traits |= _SUFFIXES.get(suffix, Trait.NONE)
@@ -84,20 +84,20 @@ def _read(text: str) -> Variant:
     for ending in (".layer0", ".strided"):
         label = label.removesuffix(ending)
     label = label.removesuffix(IN_PLACE).rstrip("_")
-    return Variant(text, label, first.rstrip("_"), traits)
+    return Variant(text, label, operation.rstrip("_"), traits)
 
 
 def _code(text: str) -> int:
     code = len(_VARIANTS)
-    _VARIANTS.append(_read(text))
+    _VARIANTS.append(_parsed(text))
     _CODES[text] = code
     return code
 
 
 def variant_codes(texts: Iterable[str]) -> NDArray[np.int32]:
     """Codes of operators' texts, shape (n,)."""
-    known = _CODES.get
-    codes = [code if (code := known(text)) is not None else _code(text) for text in texts]
+    known_code = _CODES.get
+    codes = [code if (code := known_code(text)) is not None else _code(text) for text in texts]
     return np.array(codes, dtype=np.int32)
 
 
@@ -113,12 +113,12 @@ def variant_texts(codes: NDArray[np.int32]) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _trait_table(trait: Trait, count: int) -> NDArray[np.bool_]:
-    return np.array([bool(known.traits & trait) for known in _VARIANTS[:count]], dtype=bool)
+    return np.array([bool(version.traits & trait) for version in _VARIANTS[:count]], dtype=bool)
 
 
 @lru_cache(maxsize=256)
 def _operation_table(operations: frozenset[str], count: int) -> NDArray[np.bool_]:
-    return np.array([known.operation in operations for known in _VARIANTS[:count]], dtype=bool)
+    return np.array([version.operation in operations for version in _VARIANTS[:count]], dtype=bool)
 
 
 def codes_with_trait(codes: NDArray[np.int32], trait: Trait) -> NDArray[np.bool_]:

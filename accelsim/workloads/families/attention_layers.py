@@ -104,8 +104,8 @@ def rotate(b: GraphBuilder, x: Tensor, rotary_dim: int) -> Tensor:
     """
     batch, heads, length, head_dim = x.shape
     tables = b.input(2, length, rotary_dim)
-    part = x if rotary_dim == head_dim else b.part(x, batch, heads, length, rotary_dim)
-    turned = b.elementwise(part, tables, name="rope", flop_per_element=_ROTARY_FLOP)
+    rotary_part = x if rotary_dim == head_dim else b.part(x, batch, heads, length, rotary_dim)
+    turned = b.elementwise(rotary_part, tables, name="rope", flop_per_element=_ROTARY_FLOP)
     return b.part(turned, *x.shape)
 
 
@@ -138,16 +138,16 @@ def _project(
 
     Grouped keys and values: Ainslie et al. 2023, arXiv:2305.13245.
     """
-    query = a.heads * a.head_dim
-    each = a.kv_heads * a.head_dim
+    query_width = a.heads * a.head_dim
+    key_width = a.kv_heads * a.head_dim
     if a.fused_qkv:
-        fused = b.linear(x, query + 2 * each, bias=a.bias, at=names.fused_qkv)
-        q, k, v = b.split(fused, (query, each, each))
+        fused = b.linear(x, query_width + 2 * key_width, bias=a.bias, at=names.fused_qkv)
+        q, k, v = b.split(fused, (query_width, key_width, key_width))
         return q, k, v
     parts = (
-        Projection(query * (1 + a.gated), a.bias, names.query),
-        Projection(each, a.key_bias, names.key),
-        Projection(each, a.bias, names.value),
+        Projection(query_width * (1 + a.gated), a.bias, names.query),
+        Projection(key_width, a.key_bias, names.key),
+        Projection(key_width, a.bias, names.value),
     )
     q, k, v = b.projections(x, parts, names.fused_qkv)
     return q, k, v
@@ -179,8 +179,8 @@ def enter_split(b: GraphBuilder, x: Tensor) -> Tensor:
         return x
     x = b.cast(x, b.precision.activation)
     batch, length, width = x.shape
-    whole = (batch, length * b.shard.tp, width)
-    return b.collective(_K.ALL_GATHER, x, ParallelGroup.TENSOR, whole)
+    gathered_shape = (batch, length * b.shard.tp, width)
+    return b.collective(_K.ALL_GATHER, x, ParallelGroup.TENSOR, gathered_shape)
 
 
 def leave_split(b: GraphBuilder, x: Tensor) -> Tensor:
@@ -190,8 +190,8 @@ def leave_split(b: GraphBuilder, x: Tensor) -> Tensor:
     batch, length, width = x.shape
     if not b.shard.sp:
         return b.collective(_K.ALL_REDUCE, x, ParallelGroup.TENSOR, x.shape)
-    part = (batch, length // b.shard.tp, width)
-    return b.collective(_K.REDUCE_SCATTER, x, ParallelGroup.TENSOR, part)
+    shard_shape = (batch, length // b.shard.tp, width)
+    return b.collective(_K.REDUCE_SCATTER, x, ParallelGroup.TENSOR, shard_shape)
 
 
 def _with_context(b: GraphBuilder, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, int]:
@@ -206,8 +206,8 @@ def _with_context(b: GraphBuilder, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor
         return k, v, 0
     batch, heads, length, width = k.shape
     both = b.part(k, batch, heads, length, width + v.shape[3])
-    whole = (batch, heads, length * ranks, width + v.shape[3])
-    gathered = b.collective(_K.ALL_GATHER, both, ParallelGroup.CONTEXT, whole)
+    gathered_shape = (batch, heads, length * ranks, width + v.shape[3])
+    gathered = b.collective(_K.ALL_GATHER, both, ParallelGroup.CONTEXT, gathered_shape)
     keys = b.part(gathered, *k.shape)
     return keys, b.part(gathered, *v.shape), (ranks - 1) * length
 

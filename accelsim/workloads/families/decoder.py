@@ -184,8 +184,8 @@ class DecoderParameters(FamilyParameters):
     def one_guess(self) -> DecoderParameters:
         """What a guess runs: one layer as the last are, embeddings and logits shared with all."""
         mixture = self.mixture and self.mixture.model_copy(update={"dense_layers": 0, "every": 1})
-        one = {"layers": 1, "delta": None, "window": 0, "lightning_every": 0, "mtp_layers": 0}
-        return self.model_copy(update={**one, "mixture": mixture})
+        changes = {"layers": 1, "delta": None, "window": 0, "lightning_every": 0, "mtp_layers": 0}
+        return self.model_copy(update={**changes, "mixture": mixture})
 
     def is_windowed(self, index: int) -> bool:
         """Whether layer `index`, from 0, uses the window."""
@@ -203,9 +203,9 @@ def write_decoder(b: GraphBuilder, p: DecoderParameters, shape: PassShape) -> No
     layout = LAYOUTS[p.layout]
     stage = b.shard.stage
     length = new_token_count(b, shape, p.max_positions if p.positions == "learned" else 0)
-    held = held_tokens(b, length)
-    received = b.input(shape.batch, held, p.hidden_size)
-    x = _embed(b, p, shape.batch, held) if stage.is_first else received
+    held_length = held_tokens(b, length)
+    received = b.input(shape.batch, held_length, p.hidden_size)
+    x = _embed(b, p, shape.batch, held_length) if stage.is_first else received
     indices = stage_layers(p.layers, stage)
     layers = _layers(p)[indices.start : indices.stop]
     x = transformer_layers(
@@ -225,8 +225,8 @@ def write_decoder(b: GraphBuilder, p: DecoderParameters, shape: PassShape) -> No
         tied = p.tied_embeddings and stage.is_first
         logits = b.linear(x, held_vocabulary(b, p.vocab_size), bias=p.head_bias, tied=tied)
     if b.shard.vocabulary and b.phase is not Phase.FORWARD:  # training sums its loss in parts
-        whole = (*logits.shape[:-1], p.vocab_size)
-        b.collective(OperatorKind.ALL_GATHER, logits, ParallelGroup.TENSOR, whole)
+        vocabulary_shape = (*logits.shape[:-1], p.vocab_size)
+        b.collective(OperatorKind.ALL_GATHER, logits, ParallelGroup.TENSOR, vocabulary_shape)
 
 
 def _embed(b: GraphBuilder, p: DecoderParameters, batch: int, length: int) -> Tensor:

@@ -80,12 +80,12 @@ def write_latent_diffusion(b: GraphBuilder, p: LatentDiffusionParameters, shape:
 
     x = _conv(b, x, "conv_in", p.channels[0])
     skips = [x]
-    for place, level in enumerate(levels):
-        with b.scope(f"down_blocks.{place}"):
+    for depth, level in enumerate(levels):
+        with b.scope(f"down_blocks.{depth}"):
             for index in range(p.resnets_per_level):
                 x = block(x, level, index)
                 skips.append(x)
-            if place + 1 < len(levels):
+            if depth + 1 < len(levels):
                 x = b.conv(x, level[0], 3, stride=2, padding=1, bias=True, at="downsamplers.0.conv")
                 skips.append(x)
     with b.scope("mid_block"):
@@ -93,11 +93,11 @@ def write_latent_diffusion(b: GraphBuilder, p: LatentDiffusionParameters, shape:
         # The middle attends even where the lowest level does not, then with one layer.
         x = block(x, (channels, layers or 1, heads), 0)
         x = _resnet(b, x, channels, "resnets.1", time)
-    for place, level in enumerate(reversed(levels)):
-        with b.scope(f"up_blocks.{place}"):
+    for depth, level in enumerate(reversed(levels)):
+        with b.scope(f"up_blocks.{depth}"):
             for index in range(p.resnets_per_level + 1):
                 x = block(b.concat([x, skips.pop()]), level, index)
-            x = _upsampled(b, x) if place + 1 < len(levels) else x
+            x = _upsampled(b, x) if depth + 1 < len(levels) else x
     _finish(b, x, p.latent_channels)
 
 

@@ -160,25 +160,25 @@ def _joint_layer(
     """A layer over the streams of picture and text; the last may leave the text as it is."""
     image, text = streams
     width = image.shape[-1]
-    own = _modulation(b, time, 9 if is_dual else 6, "norm1")
-    other = _modulation(b, time, 2 if is_last else 6, "norm1_context")
-    normed = _modulated(b, image, own, "norm1.norm")
-    context = _modulated(b, text, other, "norm1_context.norm")
+    image_by = _modulation(b, time, 9 if is_dual else 6, "norm1")
+    text_by = _modulation(b, time, 2 if is_last else 6, "norm1_context")
+    normed = _modulated(b, image, image_by, "norm1.norm")
+    context = _modulated(b, text, text_by, "norm1_context.norm")
     with b.scope("attn"):
         pairs = zip(_heads(b, context, p, _ADDED), _heads(b, normed, p, _OWN), strict=True)
         both = _attended(b, [b.concat(pair, axis=2) for pair in pairs], p)
         attended = b.linear(b.part(both, *image.shape), width, at="to_out.0")
         added = None if is_last else b.linear(b.part(both, *text.shape), width, at="to_add_out")
-    image = _gated(b, image, attended, own[2])
+    image = _gated(b, image, attended, image_by[2])
     if is_dual:
-        again = b.add(b.multiply(normed, own[6]), own[7])
+        again = b.add(b.multiply(normed, image_by[6]), image_by[7])
         with b.scope("attn2"):
             attended = b.linear(_attended(b, _heads(b, again, p, _OWN), p), width, at="to_out.0")
-        image = _gated(b, image, attended, own[8])
-    image = _fed_forward(b, image, own[3:6], "norm2", "ff")
+        image = _gated(b, image, attended, image_by[8])
+    image = _fed_forward(b, image, image_by[3:6], "norm2", "ff")
     if added is not None:
-        text = _gated(b, text, added, other[2])
-        text = _fed_forward(b, text, other[3:], "norm2_context", "ff_context")
+        text = _gated(b, text, added, text_by[2])
+        text = _fed_forward(b, text, text_by[3:], "norm2_context", "ff_context")
     return image, text
 
 

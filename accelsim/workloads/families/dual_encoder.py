@@ -80,12 +80,12 @@ def _image(b: GraphBuilder, p: DualEncoderParameters, batch: int, side: int) -> 
     tower = p.image
     is_clip = p.kind == "clip"
     width = tower.hidden_size
-    own = (tower.image_size // tower.patch_size) ** 2 + is_clip
+    position_rows = (tower.image_size // tower.patch_size) ** 2 + is_clip
     with b.scope("vision_model"):
         pixels, path = b.input(batch, 3, side, side), "embeddings.patch_embedding"
         x = patch_embeddings(b, pixels, width, tower.patch_size, path, bias=not is_clip)
         x = with_class_token(b, x) if is_clip else x
-        b.parameters(own * width)
+        b.parameters(position_rows * width)
         x = b.add(x, b.input(*x.shape[1:]), name="embeddings.position_embedding")
         if is_clip:
             x = normalise(b, x, "layer_norm", "pre_layrnorm")
@@ -101,14 +101,14 @@ def _pooled(b: GraphBuilder, x: Tensor, tower: ImageTower) -> Tensor:
     """SigLIP's head: one learned query over all patches, and a feed-forward."""
     batch, count, width = x.shape
     heads = tower.heads
-    each = width // tower.heads
+    head_dim = width // tower.heads
     with b.scope("head"):
         b.parameters(width)
         with b.scope("attention"):
             query = b.linear(b.input(batch, 1, width), width)
             both = b.linear(x, 2 * width)
-            q = b.view(query, batch, heads, 1, each)
-            k, v = (b.part(both, batch, heads, count, each) for _ in range(2))
+            q = b.view(query, batch, heads, 1, head_dim)
+            k, v = (b.part(both, batch, heads, count, head_dim) for _ in range(2))
             y = b.linear(b.view(b.attention(q, k, v), batch, 1, width), width)
         inner = normalise(b, y, "layer_norm", "layernorm")
         with b.scope("mlp"):

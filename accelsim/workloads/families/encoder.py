@@ -130,10 +130,10 @@ def write_encoder(b: GraphBuilder, p: EncoderParameters, shape: PassShape) -> No
         with b.scope("embeddings"):
             x = _embed_tokens(b, p, shape.batch, length)
         layer = encoder_layer(p, p.layout, norm_first=False, masked=True, dropout=True)
-        held = b.parameter_totals
+        totals_before = b.parameter_totals
         x = transformer_layers(b, x, [layer] * p.layers, stack)
         if p.shares_layers:
-            b.count_once(held, p.layers)
+            b.count_once(totals_before, p.layers)
     _write_head(b, p, x, prefix)
 
 
@@ -193,13 +193,13 @@ def write_vision_transformer(
 
     Dosovitskiy et al. 2021, arXiv:2010.11929.
     """
-    own = (p.image_size // p.patch_size) ** 2 + 1
+    position_rows = (p.image_size // p.patch_size) ** 2 + 1
     with b.scope("vit"):
         with b.scope("embeddings"):
             pixels, path = image_input(b, p, shape), "patch_embeddings.projection"
             x = patch_embeddings(b, pixels, p.hidden_size, p.patch_size, path)
             x = with_class_token(b, x)
-            b.parameters(own * p.hidden_size)
+            b.parameters(position_rows * p.hidden_size)
             x = b.add(x, b.input(*x.shape[1:]), name="position_embeddings")
         layer = encoder_layer(p, "vit", norm_first=True)
         x = transformer_layers(b, x, [layer] * p.layers, "encoder.layer")

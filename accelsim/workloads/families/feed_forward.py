@@ -103,7 +103,7 @@ def _routed_to(experts: int, top_k: int, popularity: float) -> tuple[float, ...]
     if popularity == 1.0 or top_k == experts:
         return (top_k / experts,)
     count = min(experts, _POPULARITIES)
-    weights = [popularity ** ((place + 0.5) / count) for place in range(count)]
+    weights = [popularity ** ((index + 0.5) / count) for index in range(count)]
     return _drawn(weights, top_k * count / experts)
 
 
@@ -138,7 +138,7 @@ def busiest_rank(experts: int, top_k: int, ranks: int, skew: float) -> float:
     if not skew or ranks == 1 or top_k == experts:
         return 1.0
     drawn = np.zeros((_PLACEMENTS, experts_of_rank(ranks, experts) * ranks))
-    drawn[:, :experts] = _drawn([(place + 1.0) ** -skew for place in range(experts)], top_k)
+    drawn[:, :experts] = _drawn([(index + 1.0) ** -skew for index in range(experts)], top_k)
     np.random.default_rng(0).permuted(drawn, axis=1, out=drawn)
     loads = drawn.reshape(_PLACEMENTS, ranks, -1).sum(axis=2)
     return float(loads.max(axis=1).mean()) * ranks / top_k
@@ -164,9 +164,9 @@ def feed_forward(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) 
     width = x.shape[-1]
     tp = b.shard.tp
     size = split_evenly("tp", tp, f.intermediate_size, "columns of the feed-forward")
-    held = replace(f, intermediate_size=size)
+    rank_layer = replace(f, intermediate_size=size)
     x = enter_split(b, x)
-    hidden = _gated(b, x, held, names) if f.gated else _plain(b, x, held, names)
+    hidden = _gated(b, x, rank_layer, names) if f.gated else _plain(b, x, rank_layer, names)
     with b.scope(names.down):
         return leave_split(b, b.linear(hidden, width, bias=f.bias))
 
@@ -204,9 +204,9 @@ def mixture(b: GraphBuilder, x: Tensor, m: Mixture, names: LayerNames) -> Tensor
     or, where they have the same tokens and share the experts, all of their own ones.
     """
     is_spread = b.shard.ep > 1 and not b.shard.experts_in_tensor_group
-    held = x if is_spread else enter_split(b, x)
-    batch, length, width = held.shape
-    tokens = b.view(held, batch * length, width)
+    rank_tokens = x if is_spread else enter_split(b, x)
+    batch, length, width = rank_tokens.shape
+    tokens = b.view(rank_tokens, batch * length, width)
     with b.scope(names.router):
         chosen = b.moe_routing(b.linear(tokens, m.experts, bias=m.bias), m.top_k)
         if m.correction_bias:
@@ -229,9 +229,9 @@ def _joined_experts(b: GraphBuilder, m: Mixture, names: LayerNames) -> int:
     fused_moe/layer.py, shared_experts_stream): where ranks do not share out the experts, and the
     weights are stored alike.
     """
-    count, rest = divmod(m.shared_intermediate_size, m.intermediate_size)
+    count, remainder = divmod(m.shared_intermediate_size, m.intermediate_size)
     shared, routed = f"{names.shared_expert}.gate_proj", f"{names.experts}.gate_up"
-    is_alike = not rest and not m.shared_gate and b.precision.experts is None
+    is_alike = not remainder and not m.shared_gate and b.precision.experts is None
     is_alike = is_alike and b.keeps(shared) == b.keeps(routed)
     return count if b.merges and is_alike and b.shard.ep == 1 else 0
 
@@ -247,15 +247,15 @@ def _routed(b: GraphBuilder, tokens: Tensor, chosen: Tensor, m: Mixture, joined:
     size = split_evenly("etp", shard.expert_tp, m.intermediate_size, "columns of an expert")
     count, width = tokens.shape
     is_own = shard.experts_in_tensor_group
-    each = m.top_k + joined
+    experts_per_token = m.top_k + joined
     most = 1.0
     if shard.expert_skew:
         most = busiest_rank(m.experts, m.top_k, int(shard.ep), shard.expert_skew)
-    rows = -(-count * each // shard.ep) if is_own else count * each
+    rows = -(-count * experts_per_token // shard.ep) if is_own else count * experts_per_token
     reached_rows = rows if most == 1.0 else ceil(rows * most)
     reaching = count if is_own else count * shard.ep
     active = active_experts(m.experts, m.top_k, reaching, _SERVED if b.merges else 1.0)
-    held = max(active * experts // m.experts, 1) + joined
+    active_held = max(active * experts // m.experts, 1) + joined
     experts += joined
     b.parameters(0, 3 * joined)
     # Engines' expert kernels find their rows themselves.
@@ -267,18 +267,20 @@ def _routed(b: GraphBuilder, tokens: Tensor, chosen: Tensor, m: Mixture, joined:
     )
     sent = _to_experts(b, gathered, reached_rows)
     both = b.grouped_linear(
-        sent, 2 * size, groups=experts, active=held, bias=m.bias, name="gate_up"
+        sent, 2 * size, groups=experts, active=active_held, bias=m.bias, name="gate_up"
     )
     gate, up = b.split(both, (size, size))
     hidden = b.multiply(activate(b, gate, m.activation), up)
-    out = b.grouped_linear(hidden, width, groups=experts, active=held, bias=m.bias, name="down")
+    out = b.grouped_linear(
+        hidden, width, groups=experts, active=active_held, bias=m.bias, name="down"
+    )
     returned = _from_experts(b, out, rows, reached_rows)
     return b.elementwise(
         returned,
         chosen,
         shape=(count, width),
         name="combine",
-        flop_per_element=2 * each,
+        flop_per_element=2 * experts_per_token,
         saves=Saved([returned, chosen]),
     )
 

@@ -185,27 +185,27 @@ def chain(
     joint = "_" if first else "."
     index = first
     for step in steps:
-        place = f"{name}{joint}{index}" if len(steps) > 1 or sequence else name
+        path = f"{name}{joint}{index}" if len(steps) > 1 or sequence else name
         index += 1
         if step.kind not in {"conv", "dw"}:
-            with b.scope(place):
+            with b.scope(path):
                 x = _OTHERS[step.kind](b, x, step)
             continue
         if sequence:
             x = layer(
-                b, x, place, step.channels(x), step.window, norm=False, activation="", **step.sizes
+                b, x, path, step.channels(x), step.window, norm=False, activation="", **step.sizes
             )
             x = b.activation(x, at=f"{name}{joint}{index}")
             index += 1
             continue
-        own = options | step.sizes
+        layer_options = options | step.sizes
         if step.kind == "dw":
-            own["groups"] = x.shape[1]
+            layer_options["groups"] = x.shape[1]
         if "l" in step.marks:
-            own["activation"] = ""
+            layer_options["activation"] = ""
         if "o" in step.marks:
-            own = step.sizes | {"norm": False, "activation": ""}
-        x = layer(b, x, place, step.channels(x), step.window, **own)
+            layer_options = step.sizes | {"norm": False, "activation": ""}
+        x = layer(b, x, path, step.channels(x), step.window, **layer_options)
     return x
 
 
@@ -337,8 +337,10 @@ class Writer:
     def write(self, steps: Sequence[Step], x: Tensor) -> Tensor:
         """Write steps one after the other."""
         for step in steps:
-            own = {name: self._filled(value) for name, value in step.get("style", {}).items()}
-            style = {**self.style, **own}
+            step_style = {
+                name: self._filled(value) for name, value in step.get("style", {}).items()
+            }
+            style = {**self.style, **step_style}
             for values in self._rounds(step):
                 inner = replace(self, values={**self.values, **values}, style=style)
                 x = inner.step(step, x)
@@ -346,18 +348,18 @@ class Writer:
 
     def _rounds(self, step: Step) -> Iterator[Document]:
         """Values of the names that a step binds, each time it is written."""
-        each = {name: self._filled(value) for name, value in step.get("each", {}).items()}
+        bindings = {name: self._filled(value) for name, value in step.get("each", {}).items()}
         lists = {
             name: [self._filled(entry) for entry in value]
-            for name, value in each.items()
+            for name, value in bindings.items()
             if isinstance(value, list)
         }
         if "times" in step:
             lists["index"] = list(range(int(self._filled(step["times"]))))
         if not lists:
-            yield each
+            yield bindings
         for entries in zip(*lists.values(), strict=True):
-            yield {**each, **dict(zip(lists, entries, strict=True))}
+            yield {**bindings, **dict(zip(lists, entries, strict=True))}
 
     def _filled(self, value: Any) -> Any:
         """A text with the names in braces replaced; a name alone keeps its value."""
@@ -390,7 +392,7 @@ class Writer:
         """Inner steps, branches or a backbone."""
         if "backbone" in step:
             maps = self.backbones[step["backbone"]](self.b, x, **step.get("options", {}))
-            self.maps.update((f"map{index}", found) for index, found in enumerate(maps))
+            self.maps.update((f"map{index}", feature_map) for index, feature_map in enumerate(maps))
             return maps[-1]
         if "branches" in step:
             branches = step["branches"].items()

@@ -150,8 +150,8 @@ def state_space(b: GraphBuilder, x: Tensor, a: StateSpace) -> Tensor:
     inner = a.heads * a.head_dim
     mixed = inner + 2 * a.groups * a.state_size
     projected = _linear(b, x, "mixer.in_proj", inner + mixed + a.heads, bias=a.bias)
-    part = b.part(projected, batch, length, mixed)
-    convolved = _convolution(b, part, a.kernel, "mixer", bias=a.conv_bias)
+    mixed_channels = b.part(projected, batch, length, mixed)
+    convolved = _convolution(b, mixed_channels, a.kernel, "mixer", bias=a.conv_bias)
     b.parameters(3 * a.heads, 3)  # decay, step and what passes by, per head
     sizes = (a.heads, a.state_size, a.head_dim)
     y = _scan(b, convolved, sizes, _STATE_SPACE_CHUNK, has_delta_rule=False)
@@ -222,6 +222,6 @@ def _scan(
     states = b.matmul(keys, values, name="states")
     across = b.matmul(queries, states, name="across_chunks")
     if b.phase is Phase.PREFILL:  # kept until the last token: nothing reads it here
-        kept = (batch * heads * key * value,)
-        b.elementwise(states, name="final_state", shape=kept)
+        state_shape = (batch * heads * key * value,)
+        b.elementwise(states, name="final_state", shape=state_shape)
     return b.part(b.add(within, across), batch, length, heads, value)

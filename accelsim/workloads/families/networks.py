@@ -165,7 +165,7 @@ def write_yolo_11(b: GraphBuilder, p: Yolo11Parameters, shape: PassShape) -> Non
 def _write_yolo(
     b: GraphBuilder, p: YoloParameters, shape: PassShape, network: str, values: Document
 ) -> None:
-    first, last = values["c256"], values["c1024"] // 2
+    finest_width, attended_width = values["c256"], values["c1024"] // 2
     parts = {
         f"parts{base}": ["half", "half", *(f"y{index}" for index in range(values[f"n{base}"]))]
         for base in (2, 3, 6)
@@ -173,11 +173,11 @@ def _write_yolo(
     values = {
         **values,
         **parts,
-        "pooled": last,
-        "attended_width": last,
+        "pooled": attended_width,
+        "attended_width": attended_width,
         "classes": p.classes,
-        "box_width": max(16, first // 4, 4 * _BINS),
-        "class_width": max(first, min(p.classes, 100)),
+        "box_width": max(16, finest_width // 4, 4 * _BINS),
+        "class_width": max(finest_width, min(p.classes, 100)),
     }
     maps: dict[str, Tensor] = {}
     write_network(b, image_input(b, p, shape), network, maps=maps, **values)
@@ -407,8 +407,8 @@ class EdgeSegmenterParameters(RectangleParameters):
 
 
 def _segmenter_sizes(p: EdgeSegmenterParameters) -> Document:
-    first = 16 - p.image_channels
-    values = scaled_sizes() | {"dilation": 1, "classes": p.classes, "first_channels": first}
+    stem_width = 16 - p.image_channels
+    values = scaled_sizes() | {"dilation": 1, "classes": p.classes, "first_channels": stem_width}
     for level in range(5):
         width = p.base_channels << level
         values |= {f"c{level}": width, f"r{level}": max(int(width * p.raised_fraction), 1)}

@@ -52,8 +52,8 @@ def write_unet(b: GraphBuilder, p: UnetParameters, shape: PassShape) -> None:
         if level:
             x = b.pool(x, 2, at=f"down{level}.pool")
         channels = p.base_channels << level
-        first = channels // 2 if p.widen_before_pool else channels
-        x = _double_conv(b, x, p, (first, channels), f"down{level}")
+        first_width = channels // 2 if p.widen_before_pool else channels
+        x = _double_conv(b, x, p, (first_width, channels), f"down{level}")
         skips.append(x)
     for level in reversed(range(p.levels - 1)):
         channels = p.base_channels << level

@@ -49,8 +49,8 @@ def _embedded(b: GraphBuilder, p: MeanEmbeddingParameters, shape: PassShape) -> 
 def write_text_cnn(b: GraphBuilder, p: TextCnnParameters, shape: PassShape) -> None:
     """Embedding, windows side by side, maximum over time, classifier."""
     x = _embedded(b, p, shape)
-    batch, words, width = x.shape
-    x = b.copy(x, shape=(batch, width, words), name="channels_first")
+    batch, length, width = x.shape
+    x = b.copy(x, shape=(batch, width, length), name="channels_first")
     pooled = []
     for window in p.windows:
         with b.scope(f"convs.{window}"):
