@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import accelsim
-from accelsim.capacity.replica_answers import Asked
+from accelsim.capacity.replica_answers import ReplicaLoad
 from accelsim.capacity.scenario import load_scenario
 from accelsim.capacity.token_service import TokenAnswer, service_answers
 
@@ -50,8 +50,8 @@ def outcomes(scenario: Any) -> tuple[list[bool], float]:
         else:
             other = replace(answer, seed=seed, known={})
         z = float(np.random.default_rng([seed, 7]).standard_normal())
-        rate = Asked(service.peak_per_s, z)
-        held.append(other.holds(placed["replicas"], rate, Asked(service.peak_per_s)))
+        rate = ReplicaLoad(service.peak_per_s, z)
+        held.append(other.holds(placed["replicas"], rate, ReplicaLoad(service.peak_per_s)))
     return held, plan.recommended.slo_probability
 
 

@@ -94,9 +94,9 @@ def of_serving(result: ServingResult, name: str = "service") -> Assignment:
         result: The answer of `serve` or `find`.
         name: What to call it.
     """
-    asked, usual = result.inputs["options"], asdict(ServingOptions())
+    options, usual = result.inputs["options"], asdict(ServingOptions())
     settings = {field: result.plan[field] for field in _OF_REPLICA if field in result.plan}
-    settings |= {field: asked[field] for field in _WHERE_ASKED if asked.get(field) is not None}
+    settings |= {field: options[field] for field in _WHERE_ASKED if options.get(field) is not None}
     settings["replicas"] = result.replicas
     if result.log is not None and len(result.log):
         settings["max_context"] = result.log.asked.longest
@@ -113,7 +113,7 @@ def of_serving(result: ServingResult, name: str = "service") -> Assignment:
         result.instances,
         result.cost_usd_per_month,
         tuple(
-            n for n in usual if n not in _WRITTEN and asked.get(n, usual[n]) not in (usual[n], [])
+            n for n in usual if n not in _WRITTEN and options.get(n, usual[n]) not in (usual[n], [])
         ),
     )
 
@@ -166,27 +166,27 @@ def of_rows(scenario: Scenario, rows: Sequence[Values]) -> list[Assignment]:
         scenario: What was asked.
         rows: The placement.
     """
-    asked = {one.name: one for one in (*scenario.services, *scenario.jobs)}
+    tasks = {one.name: one for one in (*scenario.services, *scenario.jobs)}
     found = []
     for row in rows:
-        one = asked[row.get("service") or row["job"]]
+        one = tasks[row.get("service") or row["job"]]
         found.append(_placed(one, row))
     return found
 
 
-def _placed(asked: Service | TrainingJob | BatchJob, row: Values) -> Assignment:
+def _placed(work: Service | TrainingJob | BatchJob, row: Values) -> Assignment:
     """A service or job of a row that says its device, offers, layout, engine or trainer."""
     offers = row["offers"]
-    precision = row.get("precision") or asked.run.get("precision") or ""
-    task: Literal["serve", "train", "batch"] = "serve" if isinstance(asked, Service) else "batch"
+    precision = row.get("precision") or work.run.get("precision") or ""
+    task: Literal["serve", "train", "batch"] = "serve" if isinstance(work, Service) else "batch"
     settings: Document = {name: row[name] for name in _OF_ROW if row.get(name) is not None}
-    if isinstance(asked, TrainingJob):
+    if isinstance(work, TrainingJob):
         task = "train"
-        settings |= _of_job(asked, row)
+        settings |= _of_job(work, row)
     return Assignment(
-        asked.name,
+        work.name,
         task,
-        asked.model,
+        work.model,
         row["device"],
         row["device_count"],
         str(row.get("engine") or row.get("trainer") or ""),

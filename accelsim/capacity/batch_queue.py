@@ -65,15 +65,15 @@ def latencies_s(arrival_s: FloatArray, batch_time_s: list[float]) -> FloatArray:
     """
     arrivals = arrival_s.tolist()
     count, limit = len(arrivals), len(batch_time_s) - 1
-    done = np.empty(count)
+    answered_s = np.empty(count)
     first, free = 0, 0.0
     while first < count:
         start = max(free, arrivals[first])
         end = bisect_right(arrivals, start, first, min(first + limit, count))
         free = start + batch_time_s[end - first]
-        done[first:end] = free
+        answered_s[first:end] = free
         first = end
-    latency: FloatArray = done - arrival_s
+    latency: FloatArray = answered_s - arrival_s
     return latency
 
 

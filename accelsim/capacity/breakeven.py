@@ -180,7 +180,7 @@ def _point(
     reference: DeploymentOption,
     cost: float,
     base: float,
-    asked: tuple[float, float],
+    question: tuple[float, float],
 ) -> BreakevenPoint:
     volume = break_even_volume(option.nre_usd, cost, reference.nre_usd, base)
     names = (option.name, reference.name, option.nre_usd, cost, base)
@@ -191,9 +191,9 @@ def _point(
         if option.nre_usd < reference.nre_usd:
             most = (reference.nre_usd - option.nre_usd) / (cost - base)
             reason += f"; it is cheaper below {most:,.1f} demands, since its development costs less"
-        return BreakevenPoint(*names, None, None, *asked, *rates, reason)
-    units = volume * asked[0] / option.rate_per_s
-    return BreakevenPoint(*names, volume, units, *asked, *rates)
+        return BreakevenPoint(*names, None, None, *question, *rates, reason)
+    units = volume * question[0] / option.rate_per_s
+    return BreakevenPoint(*names, volume, units, *question, *rates)
 
 
 def option_of_estimate(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 from accelsim import catalog
@@ -55,12 +56,15 @@ class Candidate:
 
 
 def candidates(
-    asked: CandidateHardware, basis: Any, residency: Sequence[str] = (), keeps_kinds: bool = False
+    hardware: CandidateHardware,
+    basis: Any,
+    residency: Sequence[str] = (),
+    keeps_kinds: bool = False,
 ) -> tuple[list[Candidate], list[str]]:
     """Offers that match, and what is left out with its reason.
 
     Args:
-        asked: Devices, providers, regions and price kinds.
+        hardware: Devices, providers, regions and price kinds.
         basis: Of carbon: location or market.
         residency: Patterns of regions where all must be; empty for any.
         keeps_kinds: Whether a dearer price kind stays beside a cheaper one, as it fails less or is
@@ -70,96 +74,96 @@ def candidates(
         InvalidValueError: If nothing matches; names the filter that leaves nothing.
         UnknownNameError: If there is no such device, provider or region.
     """
-    book = PriceBook.load().with_discounts(asked.discounts)
-    _check_patterns("provider", asked.providers, {offer.provider for offer in book})
-    _check_patterns("region", asked.regions, {offer.region for offer in book})
-    found: list[Candidate] = []
+    book = PriceBook.load().with_discounts(hardware.discounts)
+    _check_patterns("provider", hardware.providers, {offer.provider for offer in book})
+    _check_patterns("region", hardware.regions, {offer.region for offer in book})
+    matching: list[Candidate] = []
     left_out: list[str] = []
     unpriced: list[str] = []
-    instances = _instances(asked.devices)
-    for name in _device_names(asked.devices, book):
-        quotes, notes = _quotes(asked, book, name)
-        if bought := instances.get(name):
-            quotes = [quote for quote in quotes if quote.offer.instance in bought]
-        left_out += [f"{name}: {note}" for note in notes]
-        fitting = [c for quote in quotes if (c := _candidate(quote, name, basis)) is not None]
+    instances = _instances(hardware.devices)
+    for name in _device_names(hardware.devices, book):
+        quotes, notes = _quotes(hardware, book, name, instances.get(name))
+        fitting = list(filter(None, (_candidate(quote, name, basis) for quote in quotes)))
+        left_out += notes
         if not quotes:
             unpriced.append(name)
         elif len(fitting) < len(quotes):
             left_out.append(f"{name}: {len(quotes) - len(fitting)} offers of a part of a device")
-        found += fitting
+        matching += fitting
     if unpriced:
-        kinds = " or ".join(asked.kinds)
+        kinds = " or ".join(hardware.kinds)
         left_out.append(f"no {kinds} price is known there of {', '.join(unpriced)}")
-    found += [_owned(one) for one in asked.owned]
-    if not found:
+    matching += [_owned(owned) for owned in hardware.owned]
+    if not matching:
         raise InvalidValueError(
             "candidates",
-            f"{asked.devices} {asked.providers} {asked.regions} {asked.kinds}",
+            f"{hardware.devices} {hardware.providers} {hardware.regions} {hardware.kinds}",
             "at least one offer with a price",
             "Widen devices, providers, regions or kinds; see: accelsim offers list",
         )
-    found = [replace(c, is_resident=_is_in(c, residency)) for c in found]
-    return _undominated(found, keeps_kinds), left_out
+    return _undominated(matching, residency, keeps_kinds), left_out
 
 
-def _owned(asked: Owned) -> Candidate:
+def _owned(owned: Owned) -> Candidate:
     """Hardware of one's own as an offer, at its cost per hour of work."""
-    hardware = asked.hardware
-    cost = hardware.cost(asked.used_fraction).usd_per_used_hour
-    name = catalog.device(asked.device).name
+    hardware = owned.hardware
+    cost = hardware.cost(owned.used_fraction).usd_per_used_hour
+    name = catalog.device(owned.device).name
     offer = Offer(
         provider=OWNED,
-        region=asked.region,
-        instance=asked.name,
+        region=owned.region,
+        instance=owned.name,
         source="the scenario",
         device=name,
-        device_count=asked.device_count,
+        device_count=owned.device_count,
         on_demand_usd_per_hour=cost,
     )
     return Candidate(
-        Quote(offer), name, asked.device_count, hardware.pue_ratio, asked.kgco2e_per_kwh
+        Quote(offer), name, owned.device_count, hardware.pue_ratio, owned.kgco2e_per_kwh
     )
 
 
-def _is_in(one: Candidate, residency: Sequence[str]) -> bool:
-    region = one.quote.offer.region
+def _is_in(candidate: Candidate, residency: Sequence[str]) -> bool:
+    region = candidate.quote.offer.region
     return not residency or any(fnmatchcase(region, pattern.lower()) for pattern in residency)
 
 
-def _undominated(found: Iterable[Candidate], keeps_kinds: bool) -> list[Candidate]:
+def _undominated(
+    matching: Iterable[Candidate], residency: Sequence[str], keeps_kinds: bool
+) -> list[Candidate]:
     """The cheapest of those that differ in price alone: same devices, site and carbon, in one
-    provider.
+    provider, and all in regions where they must be or not.
     """
     best: dict[Any, Candidate] = {}
-    for one in found:
+    for anywhere in matching:
+        candidate = replace(anywhere, is_resident=_is_in(anywhere, residency))
         same = (
-            one.device,
-            one.device_count,
-            one.pue_ratio,
-            one.kgco2e_per_kwh,
-            one.quote.offer.provider,
-            one.is_resident,
-            one.quote.kind if keeps_kinds else None,
+            candidate.device,
+            candidate.device_count,
+            candidate.pue_ratio,
+            candidate.kgco2e_per_kwh,
+            candidate.quote.offer.provider,
+            candidate.is_resident,
+            candidate.quote.kind if keeps_kinds else None,
         )
-        known = best.setdefault(same, one)
-        if one.quote.instance_usd_per_hour < known.quote.instance_usd_per_hour:
-            best[same] = one
+        cheapest = best.setdefault(same, candidate)
+        if candidate.quote.instance_usd_per_hour < cheapest.quote.instance_usd_per_hour:
+            best[same] = candidate
     return list(best.values())
 
 
-def _check_patterns(field: str, patterns: Iterable[str], known: set[str]) -> None:
+def _check_patterns(field: str, patterns: Iterable[str], known_names: set[str]) -> None:
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern.lower()) for name in known):
+        if not any(fnmatchcase(name, pattern.lower()) for name in known_names):
             remedy = "List them with: accelsim offers list"
-            raise UnknownNameError(field, pattern, sorted(known), remedy)
+            raise UnknownNameError(field, pattern, sorted(known_names), remedy)
 
 
-def _device_names(words: Iterable[str], book: PriceBook) -> Iterator[str]:
+def _device_names(names_given: Iterable[str], book: PriceBook) -> Iterator[str]:
     """Names of devices, those of a class as far as they have prices; each once."""
     priced = {name: catalog.device(name) for name in book.devices}
     names: dict[str, None] = {}
-    for word in words:
+    for word in names_given:
         lower = word.lower()
         if lower in _CLASSES:
             chosen = [
@@ -176,42 +180,59 @@ def _of_word(profile: DeviceProfile) -> str:
     return profile.name if profile.instance is None else profile.whole_name
 
 
-def _instances(words: Iterable[str]) -> Mapping[str, set[str]]:
+def _instances(names_given: Iterable[str]) -> Mapping[str, set[str]]:
     """Cloud instances named, by their device, which then is bought in no other."""
-    profiles = [catalog.device(word) for word in words if word.lower() not in _CLASSES]
-    named: dict[str, set[str]] = {}
+    profiles = [
+        catalog.device(name_given)
+        for name_given in names_given
+        if name_given.lower() not in _CLASSES
+    ]
+    instances_by_device: dict[str, set[str]] = {}
     for profile in profiles:
         if profile.instance is not None:
-            named.setdefault(profile.whole_name, set()).add(profile.instance.name)
-    whole = {profile.whole_name for profile in profiles if profile.instance is None}
-    return {name: bought for name, bought in named.items() if name not in whole}
+            instances_by_device.setdefault(profile.whole_name, set()).add(profile.instance.name)
+    whole_devices = {profile.whole_name for profile in profiles if profile.instance is None}
+    return {
+        name: bought for name, bought in instances_by_device.items() if name not in whole_devices
+    }
 
 
 def _quotes(
-    asked: CandidateHardware, book: PriceBook, name: str
-) -> tuple[list[Quote], tuple[str, ...]]:
-    """Prices of a device that may be chosen, one's own alone where there are any, and what is said
-    of the others.
+    hardware: CandidateHardware, book: PriceBook, name: str, instances: set[str] | None
+) -> tuple[list[Quote], list[str]]:
+    """Prices of a device that may be chosen, one's own alone where there are any and in some
+    instances alone where they are named, and what is said of the others.
     """
-    in_place = [offer for offer in book.offers(name) if _is_asked(asked, book, offer)]
-    provider = asked.providers[0] if len(asked.providers) == 1 else None
-    found: list[Quote] = []
+    quotes, notes = _prices(hardware, book, name)
+    most = hardware.max_usd_per_hour or math.inf
+    affordable = [quote for quote in quotes if quote.instance_usd_per_hour <= most]
+    notes += unused_own(book, name, [quote.offer for quote in affordable])
+    if instances:
+        affordable = [quote for quote in affordable if quote.offer.instance in instances]
+    return affordable, [f"{name}: {note}" for note in notes]
+
+
+def _prices(
+    hardware: CandidateHardware, book: PriceBook, name: str
+) -> tuple[list[Quote], list[str]]:
+    """Prices of a device in the kinds asked for, whatever they are, and what is said of others."""
+    offers = list(filter(partial(_is_asked, hardware, book), book.offers(name)))
+    provider = hardware.providers[0] if len(hardware.providers) == 1 else None
+    quotes: list[Quote] = []
     notes: list[str] = []
-    for kind in asked.kinds:
-        priced = [offer for offer in in_place if offer.usd_per_hour(kind) is not None]
-        allowed, said = asked.rule.allowed(priced, kind, provider)
-        own = [offer for offer in allowed if book.is_own(offer)]
-        found += [Quote(offer, kind) for offer in own or allowed]
-        notes += said
-    most = asked.max_usd_per_hour or math.inf
-    taken = [quote for quote in found if quote.instance_usd_per_hour <= most]
-    return taken, (*notes, *unused_own(book, name, [quote.offer for quote in taken]))
+    for kind in hardware.kinds:
+        priced = [offer for offer in offers if offer.usd_per_hour(kind) is not None]
+        allowed, reasons = hardware.rule.allowed(priced, kind, provider)
+        own = list(filter(book.is_own, allowed))
+        quotes += [Quote(offer, kind) for offer in own or allowed]
+        notes += reasons
+    return quotes, notes
 
 
-def _is_asked(asked: CandidateHardware, book: PriceBook, offer: Offer) -> bool:
+def _is_asked(hardware: CandidateHardware, book: PriceBook, offer: Offer) -> bool:
     """Whether an offer is of a provider and a region asked for."""
-    is_wanted = any(fnmatchcase(offer.provider, p.lower()) for p in asked.providers)
-    return is_wanted and any(book.is_in(offer, p.lower()) for p in asked.regions)
+    is_wanted = any(fnmatchcase(offer.provider, p.lower()) for p in hardware.providers)
+    return is_wanted and any(book.is_in(offer, p.lower()) for p in hardware.regions)
 
 
 def _candidate(quote: Quote, name: str, basis: Any) -> Candidate | None:
@@ -220,9 +241,9 @@ def _candidate(quote: Quote, name: str, basis: Any) -> Candidate | None:
     device, count = _devices_of(offer, catalog.device(name))
     if count < 1 or count != int(count):
         return None
-    place = (offer.provider, offer.region)
-    intensity = grid_kgco2e_per_kwh(*place, basis)
-    return Candidate(quote, device, int(count), pue_ratio(*place), intensity)
+    site = (offer.provider, offer.region)
+    intensity = grid_kgco2e_per_kwh(*site, basis)
+    return Candidate(quote, device, int(count), pue_ratio(*site), intensity)
 
 
 def _devices_of(offer: Offer, device: DeviceProfile) -> tuple[str, float]:
@@ -231,7 +252,9 @@ def _devices_of(offer: Offer, device: DeviceProfile) -> tuple[str, float]:
         return device.name, offer.device_count
     if not isinstance(device, CpuProfile) or not offer.vcpu_count or not offer.vcpus_per_core:
         return device.name, 0.0
-    cores, whole = offer.vcpu_count / offer.vcpus_per_core, device.core_count.value
-    sockets = math.ceil(cores / whole)
-    each = int(cores / sockets)
-    return (device.name if each == whole else f"{device.name}@{each}core"), float(sockets)
+    cores, socket_cores = offer.vcpu_count / offer.vcpus_per_core, device.core_count.value
+    sockets = math.ceil(cores / socket_cores)
+    cores_each = int(cores / sockets)
+    return (
+        device.name if cores_each == socket_cores else f"{device.name}@{cores_each}core"
+    ), float(sockets)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import NormalDist
 
-from accelsim.capacity.replica_answers import Asked, ServiceAnswer
+from accelsim.capacity.replica_answers import ReplicaLoad, ServiceAnswer
 from accelsim.frozen import frozen
 
 #: Widest bracket of a probability: 5 points to either side of its middle.
@@ -52,7 +52,7 @@ class Held:
         return Held(min(self.low, other.low), min(self.high, other.high))
 
 
-def held(answer: ServiceAnswer, replicas: int, planned: Asked) -> Held:
+def held(answer: ServiceAnswer, replicas: int, planned: ReplicaLoad) -> Held:
     """Probability that replicas keep the limits of a service.
 
     Args:
@@ -63,34 +63,34 @@ def held(answer: ServiceAnswer, replicas: int, planned: Asked) -> Held:
     if not answer.log_sigma:
         return Held(1.0)
     normal = NormalDist()
-    found = Held(normal.cdf(planned.z))
-    while found.high - found.low > _WIDEST:
-        level = min(found.middle, _MOST)
-        asked = replace(planned, z=normal.inv_cdf(level))
-        if answer.holds(replicas, asked, planned):
-            found = replace(found, low=level)
+    bracket = Held(normal.cdf(planned.z))
+    while bracket.high - bracket.low > _WIDEST:
+        level = min(bracket.middle, _MOST)
+        load = replace(planned, z=normal.inv_cdf(level))
+        if answer.holds(replicas, load, planned):
+            bracket = replace(bracket, low=level)
         else:
-            found = replace(found, high=level)
-    return found
+            bracket = replace(bracket, high=level)
+    return bracket
 
 
-def slack_fraction(held: Held, log_sigma: float) -> float:
+def slack_fraction(odds: Held, log_sigma: float) -> float:
     """How much slower everything may be than predicted while the limits still hold.
 
     Args:
-        held: Probability that they do.
+        odds: Probability that they do.
         log_sigma: Spread of the model's error.
     """
-    level = min(max(held.low, 1 - _MOST), _MOST)
+    level = min(max(odds.low, 1 - _MOST), _MOST)
     return math.expm1(NormalDist().inv_cdf(level) * log_sigma)
 
 
 def together(by_device: Mapping[str, Sequence[Held]]) -> Held:
     """Probability that all hold: errors of one device are one, those of several independent."""
-    found = Held(1.0)
-    for parts in by_device.values():
-        least = parts[0]
-        for part in parts[1:]:
-            least = least.either(part)
-        found = found.both(least)
-    return found
+    odds = Held(1.0)
+    for brackets in by_device.values():
+        least = brackets[0]
+        for bracket in brackets[1:]:
+            least = least.either(bracket)
+        odds = odds.both(least)
+    return odds

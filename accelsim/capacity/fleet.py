@@ -5,7 +5,7 @@ A way is whole instances of one kind of replica or job, which the searches of `s
 together, those are the best; else a programme of one choice each is solved by HiGHS (Huangfu &
 Hall, Mathematical Programming Computation 10, 2018) through scipy:
 
-    minimise  c·z    with  sum of z of a part = 1,  A·z <= limits,  z = 0 or 1
+    minimise  c·z    with  sum of z of a task = 1,  A·z <= limits,  z = 0 or 1
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class FleetProblem:
     """Ways of each service and job.
 
     Attributes:
-        part: Service or job of each way, shape (ways,).
-        parts: How many there are; one without a way cannot be served or done.
+        task: Service or job of each way, shape (ways,).
+        task_count: How many there are; one without a way cannot be served or done.
         objective: What is least, shape (ways,).
         uses: What a way uses of what is limited, by name, shape (ways,) each.
         limits: Largest sums.
     """
 
-    part: IntArray
-    parts: int
+    task: IntArray
+    task_count: int
     objective: FloatArray
     uses: Mapping[str, FloatArray]
     limits: Mapping[str, float]
@@ -60,8 +60,8 @@ class FleetProblem:
 
 
 def solve(problem: FleetProblem, without: Collection[str] = ()) -> IntArray | None:
-    """The best way of each part, in order; None where limits contradict each other or a part has
-    no way.
+    """The best way of each service and job, in order; None where limits contradict each other or
+    one has no way.
 
     Args:
         problem: The problem.
@@ -70,22 +70,26 @@ def solve(problem: FleetProblem, without: Collection[str] = ()) -> IntArray | No
     Raises:
         InvalidValueError: If the search stopped before it found a fleet or showed there is none.
     """
-    each = [np.flatnonzero(problem.part == part) for part in range(problem.parts)]
-    if not all(len(ways) for ways in each):
+    ways_by_task = [np.flatnonzero(problem.task == task) for task in range(problem.task_count)]
+    if not all(len(ways) for ways in ways_by_task):
         return None
-    first = np.array([ways[problem.objective[ways].argmin()] for ways in each], dtype=np.int64)
+    first = np.array(
+        [ways[problem.objective[ways].argmin()] for ways in ways_by_task], dtype=np.int64
+    )
     if problem.keeps(first, without):
         return first
     names = [name for name in problem.limits if name not in without]
-    return _chosen(problem, names, np.concatenate([_worth(problem, ways, names) for ways in each]))
+    return _chosen(
+        problem, names, np.concatenate([_worth(problem, ways, names) for ways in ways_by_task])
+    )
 
 
 def _worth(problem: FleetProblem, ways: IntArray, names: Collection[str]) -> IntArray:
-    """Ways of a part that no other beats in the objective and all that is limited."""
+    """Ways of a service or job that no other beats in the objective and all that is limited."""
     goals = np.stack([problem.objective[ways], *(problem.uses[name][ways] for name in names)], 1)
     _, first = np.unique(goals, axis=0, return_index=True)
-    kept: IntArray = ways[first][pareto_mask(goals[first])]
-    return kept
+    undominated: IntArray = ways[first][pareto_mask(goals[first])]
+    return undominated
 
 
 def _chosen(problem: FleetProblem, names: Collection[str], ways: IntArray) -> IntArray | None:
@@ -94,26 +98,26 @@ def _chosen(problem: FleetProblem, names: Collection[str], ways: IntArray) -> In
     scale = {name: max(problem.limits[name], TOLERANCE) for name in names}
     rows = [problem.uses[name][ways] / scale[name] for name in names]
     most = [problem.limits[name] / scale[name] for name in names]
-    one = (problem.part[ways] == np.arange(problem.parts)[:, None]).astype(float)
+    is_of_task = (problem.task[ways] == np.arange(problem.task_count)[:, None]).astype(float)
     objective = problem.objective[ways]
     with _silent():
-        done = milp(
+        solution = milp(
             objective / max(objective.max(), TOLERANCE),
             integrality=np.ones(len(ways)),
             bounds=Bounds(0, 1),
             constraints=[
                 LinearConstraint(np.array(rows), -np.inf, np.array(most)),
-                LinearConstraint(one, 1.0, 1.0),
+                LinearConstraint(is_of_task, 1.0, 1.0),
             ],
             options={"disp": False, "time_limit": _TIME_LIMIT_S, "mip_rel_gap": GAP},
         )
-    if done.x is None and done.status != _INFEASIBLE:
+    if solution.x is None and solution.status != _INFEASIBLE:
         allowed = f"few enough to be searched in {_TIME_LIMIT_S:g} s"
         raise InvalidValueError("candidates", len(ways), allowed, "Name fewer devices or regions.")
-    if done.x is None:
+    if solution.x is None:
         return None
-    taken: IntArray = ways[np.flatnonzero(np.asarray(done.x) > 0.5)]
-    return taken[np.argsort(problem.part[taken], kind="stable")]
+    chosen: IntArray = ways[np.flatnonzero(np.asarray(solution.x) > 0.5)]
+    return chosen[np.argsort(problem.task[chosen], kind="stable")]
 
 
 def least_use(problem: FleetProblem, name: str) -> tuple[float, IntArray | None]:
@@ -124,8 +128,8 @@ def least_use(problem: FleetProblem, name: str) -> tuple[float, IntArray | None]
         problem: A problem.
         name: The limit.
     """
-    found = solve(replace(problem, objective=problem.uses[name]), (name,))
-    return (np.inf if found is None else float(problem.uses[name][found].sum())), found
+    solution = solve(replace(problem, objective=problem.uses[name]), (name,))
+    return (np.inf if solution is None else float(problem.uses[name][solution].sum())), solution
 
 
 def irreducible_conflict(problem: FleetProblem) -> tuple[str, ...]:
@@ -152,7 +156,7 @@ def _silent() -> Iterator[None]:
         sys.stdout.flush()
     flush = getattr(ctypes.CDLL(None), "fflush", None) if os.name == "posix" else None
     try:
-        kept = os.dup(1)
+        stdout_copy = os.dup(1)
     except OSError:  # standard output is closed
         yield
         return
@@ -163,5 +167,5 @@ def _silent() -> Iterator[None]:
         finally:
             if flush is not None:
                 flush(None)
-            os.dup2(kept, 1)
-            os.close(kept)
+            os.dup2(stdout_copy, 1)
+            os.close(stdout_copy)

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
+from itertools import product
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from accelsim.capacity.candidates import Candidate
 from accelsim.capacity.fleet import FleetProblem
 from accelsim.capacity.jobs import JobRun, TrainingPlace, alone, batch_on, batch_rate
-from accelsim.capacity.replica_answers import Asked, SampleAnswer, ServiceAnswer
+from accelsim.capacity.replica_answers import ReplicaLoad, SampleAnswer, ServiceAnswer
 from accelsim.capacity.scenario import BatchJob, Scenario, TrainingJob
 from accelsim.capacity.spares import spared_cover
 from accelsim.capacity.token_service import service_answers
@@ -80,56 +81,90 @@ class Question:
 
 
 @frozen(eq=False)
+class ServedBy:
+    """How a service is carried.
+
+    Attributes:
+        answer: How one replica answers.
+        load: What all replicas carry.
+        replicas: How many run.
+        mean_fraction: Load of the mean hour over the peak's.
+    """
+
+    answer: ServiceAnswer
+    load: ReplicaLoad
+    replicas: int
+    mean_fraction: float
+
+    @property
+    def needed_replicas(self) -> int:
+        """Replicas that keep the limits; 1 where no number does."""
+        return self.answer.needed(self.load) or 1
+
+    @property
+    def mean_power_w(self) -> float | None:
+        """Power of all replicas in the mean hour; None where unknown."""
+        idle_w = self.answer.idle_w
+        if idle_w is None or math.isnan(dynamic_j := self.answer.dynamic_j(self.load)):
+            return None
+        return self.replicas * idle_w + dynamic_j * self.load.rate_per_s * self.mean_fraction
+
+
+@frozen(eq=False)
 class Way:
     """One way to serve a service or to do a job.
 
     Attributes:
-        part: Its place among services, then jobs.
+        task: Its index among services, then jobs.
         instances: Offer and number of instances, each.
         devices: Devices in use.
         usd_per_month: Rent.
         is_final: Whether it is simulated, and no bound.
-        served: Of a service: how it is answered, what is asked, replicas, and its mean load.
-        run: Of a job: how it runs, and how often in a month.
-        place: Of a training job: what is searched.
+        served: Of a service: how it is carried.
+        run: Of a job: how it runs.
+        runs_per_month: Of a job: how often.
+        training: Of a training job: what is searched.
     """
 
-    part: int
+    task: int
     instances: tuple[tuple[int, int], ...]
     devices: int
     usd_per_month: float
     is_final: bool
-    served: tuple[ServiceAnswer, Asked, int, float] | None = None
-    run: tuple[JobRun, float] | None = None
-    place: TrainingPlace | None = None
+    served: ServedBy | None = None
+    run: JobRun | None = None
+    runs_per_month: float = 1.0
+    training: TrainingPlace | None = None
 
     @property
     def time_s(self) -> float:
         """Time of a request alone, or of a job."""
         if self.served is not None:
-            return self.served[0].alone_s
-        return 0.0 if self.run is None else self.run[0].time_s
+            return self.served.answer.alone_s
+        return 0.0 if self.run is None else self.run.time_s
 
     @property
     def about(self) -> Values:
         """Layout and engine of a replica, or plan and trainer of a job."""
         if self.served is not None:
-            return self.served[0].about
-        return {} if self.run is None else self.run[0].about
+            return self.served.answer.about
+        return {} if self.run is None else self.run.about
+
+    @property
+    def log_sigma(self) -> float:
+        """Spread of its times."""
+        if self.served is not None:
+            return self.served.answer.log_sigma
+        return 0.0 if self.run is None else self.run.log_sigma
 
     @property
     def energy_j_per_month(self) -> float | None:
         """Energy of the devices in use; None where unknown."""
-        if self.run is not None:
-            run, often = self.run
-            return None if run.energy_j is None else run.energy_j * often
-        if self.served is None:
-            return None
-        answer, asked, replicas, mean = self.served
-        if answer.idle_w is None or math.isnan(dynamic := answer.dynamic_j(asked)):
-            return None
-        mean_w = replicas * answer.idle_w + dynamic * asked.rate_per_s * mean
-        return mean_w * SECONDS_PER_MONTH
+        if self.served is not None:
+            power_w = self.served.mean_power_w
+            return None if power_w is None else power_w * SECONDS_PER_MONTH
+        run_j = None if self.run is None else self.run.energy_j
+        return None if run_j is None else run_j * self.runs_per_month
 
     @property
     def instance_count(self) -> int:
@@ -144,10 +179,11 @@ class WayMaker:
     Attributes:
         scenario: The question.
         offers: What may be rented.
-        answers: Layouts of each service, by its place and the device.
-        trained: Each training job alone on one device, by its place among the jobs.
+        answers: Layouts of each service, by its index and the device.
+        trained: Each training job alone on one device, by its index among the jobs.
         batches: How one device answers the samples of each batch job, and how many a second.
         searched: Training jobs on numbers of devices.
+        covers: Instances that hold so many replicas.
         reasons: Why a device cannot, by its name and that of the service or job.
     """
 
@@ -165,76 +201,80 @@ class WayMaker:
     def ask(self, device: str) -> None:
         """Ask a device about all services and jobs, and keep why it cannot."""
         scenario = self.scenario
-        for place, service in enumerate(scenario.services):
-            found = service_answers(service, device, scenario.seed)
-            self._keep(self.answers, found, (place, device), service.name)
-        for place, job in enumerate(scenario.jobs):
+        for index, service in enumerate(scenario.services):
+            answers = service_answers(service, device, scenario.seed)
+            self._keep(self.answers, answers, (index, device), service.name)
+        for index, job in enumerate(scenario.jobs):
             if isinstance(job, BatchJob):
-                self._keep(self.batches, batch_rate(job, device), (place, device), job.name)
+                self._keep(self.batches, batch_rate(job, device), (index, device), job.name)
             else:
-                self._keep(self.trained, alone(job, device), (place, device), job.name)
+                self._keep(self.trained, alone(job, device), (index, device), job.name)
 
     def _keep(
-        self, known: dict[tuple[int, str], _T], found: _T | str, key: tuple[int, str], name: str
+        self, answers: dict[tuple[int, str], _T], answer: _T | str, key: tuple[int, str], name: str
     ) -> None:
         """Keep an answer, or why there is none."""
-        if isinstance(found, str):
-            self.reasons[key[1], name] = found
+        if isinstance(answer, str):
+            self.reasons[key[1], name] = answer
         else:
-            known[key] = found
+            answers[key] = answer
 
     def need_energy(self) -> None:
         """Leave out answers of unknown energy, where it decides."""
-        for (place, device), found in list(self.answers.items()):
-            known = [one for one in found if one.idle_w is not None]
-            name = self.scenario.services[place].name
-            self._keep(self.answers, known or "its energy is unknown", (place, device), name)
+        for (index, device), answers in list(self.answers.items()):
+            known = [answer for answer in answers if answer.idle_w is not None]
+            name = self.scenario.services[index].name
+            self._keep(self.answers, known or "its energy is unknown", (index, device), name)
             if not known:
-                del self.answers[place, device]
+                del self.answers[index, device]
+
+    def offer(self, way: Way) -> Candidate:
+        """The first of a way's offers; the others are of its device, provider and region."""
+        return self.offers[way.instances[0][0]]
 
     def ways(self, question: Question) -> Iterator[Way]:
         """All ways, of services first."""
         sites: dict[str, dict[tuple[str, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
-        for column, offer in enumerate(self.offers):
-            if question.takes(offer.choice):
-                of = offer.quote.offer
-                sites[offer.device][of.provider, of.region, offer.quote.kind].append(column)
-        for (part, device), answers in self.answers.items():
-            for answer in answers:
-                for columns in sites[device].values() if device in sites else ():
-                    yield from self._service_ways(part, answer, columns, question)
-        for place, job in enumerate(self.scenario.jobs):
-            for columns in (found for by_site in sites.values() for found in by_site.values()):
-                for column in columns:
-                    yield from self._job_ways(place, job, column, question)
+        for column, candidate in enumerate(self.offers):
+            if question.takes(candidate.choice):
+                offer, kind = candidate.quote.offer, candidate.quote.kind
+                sites[candidate.device][offer.provider, offer.region, kind].append(column)
+        for (index, device), answers in self.answers.items():
+            for answer, columns in product(answers, sites.get(device, {}).values()):
+                yield from self._service_ways(index, answer, columns, question)
+        all_columns = [
+            c for by_site in sites.values() for columns in by_site.values() for c in columns
+        ]
+        for (index, job), column in product(enumerate(self.scenario.jobs), all_columns):
+            yield from self._job_ways(index, job, column, question)
 
     def _service_ways(
-        self, part: int, answer: ServiceAnswer, columns: Sequence[int], question: Question
+        self, index: int, answer: ServiceAnswer, columns: Sequence[int], question: Question
     ) -> Iterator[Way]:
-        service = self.scenario.services[part]
-        asked = Asked(service.peak_per_s * question.load_of(part), question.service_z)
-        is_final = answer.is_simulated(asked)
-        replicas = answer.needed(asked) if is_final else answer.fewest(asked)
+        service = self.scenario.services[index]
+        load = ReplicaLoad(service.peak_per_s * question.load_of(index), question.service_z)
+        is_final = answer.is_simulated(load)
+        replicas = answer.needed(load) if is_final else answer.fewest(load)
         if replicas is None:
             return
         share = service.targets.attainment_fraction
         for cover in self._covers(columns, replicas, answer.ranks, share, question):
-            held = sum(n * (self.offers[c].device_count // answer.ranks) for c, n in cover)
+            capacity = sum(n * (self.offers[c].device_count // answer.ranks) for c, n in cover)
             is_spare = self._spares(question) or self._up_fraction(columns[0]) < 1
-            running = held if is_spare else replicas
+            running = capacity if is_spare else replicas
             usd = sum(n * self.offers[c].quote.instance_usd_per_hour for c, n in cover)
             yield Way(
-                part,
+                index,
                 cover,
                 running * answer.ranks,
                 usd * HOURS_PER_MONTH,
                 is_final,
-                served=(answer, asked, running, service.mean_fraction),
+                served=ServedBy(answer, load, running, service.mean_fraction),
             )
 
     def _spares(self, question: Question) -> int:
-        asked = question.redundancy
-        return self.scenario.constraints.redundancy if asked is None else asked
+        redundancy = question.redundancy
+        return self.scenario.constraints.redundancy if redundancy is None else redundancy
 
     def _up_fraction(self, column: int) -> float:
         return self.scenario.reliability.up_fraction(self.offers[column].quote.kind)
@@ -242,39 +282,45 @@ class WayMaker:
     def _covers(
         self, columns: Sequence[int], replicas: int, ranks: int, share: float, question: Question
     ) -> list[tuple[tuple[int, int], ...]]:
-        """Instances of a region that hold replicas: the cheapest, and where instances are limited
-        the fewest and those of each kind alone.
-        """
+        """Instances of a region that hold replicas."""
         spare = self._spares(question)
         key = (tuple(columns), replicas, ranks, share, spare)
         if key not in self.covers:
-            offers = [self.offers[column] for column in columns]
-            places = [offer.device_count // ranks for offer in offers]
-            usd = [offer.quote.instance_usd_per_hour for offer in offers]
-            asked = [(places, usd)]
-            limits = self.scenario.constraints
-            if limits.instance_count is not None or limits.quota:
-                asked += [(places, [1.0 + price / sum(usd) for price in usd])]
-                asked += [
-                    ([of if one == kind else 0 for one, of in enumerate(places)], usd)
-                    for kind in range(len(columns))
-                ]
             up = self._up_fraction(columns[0])
-            found = [spared_cover(*kinds, replicas, spare, (up, share)) for kinds in asked]
+            covers = [
+                spared_cover(capacities, weights, replicas, spare, (up, share))
+                for capacities, weights in self._cover_goals(columns, ranks)
+            ]
             self.covers[key] = [
                 tuple((column, n) for column, n in zip(columns, counts, strict=True) if n)
-                for counts in dict.fromkeys(filter(None, found))
+                for counts in dict.fromkeys(filter(None, covers))
             ]
         return self.covers[key]
 
+    def _cover_goals(
+        self, columns: Sequence[int], ranks: int
+    ) -> Iterator[tuple[list[int], list[float]]]:
+        """Replicas that an instance of each offer holds, and what is least of the instances: the
+        price; where instances are limited their number, too, and the price of each kind alone.
+        """
+        offers = [self.offers[column] for column in columns]
+        capacities = [offer.device_count // ranks for offer in offers]
+        usd = [offer.quote.instance_usd_per_hour for offer in offers]
+        yield capacities, usd
+        limits = self.scenario.constraints
+        if limits.instance_count is not None or limits.quota:
+            yield capacities, [1.0 + price / sum(usd) for price in usd]
+            for kind, capacity in enumerate(capacities):
+                yield [0] * kind + [capacity] + [0] * (len(columns) - kind - 1), usd
+
     def _job_ways(
-        self, place: int, job: TrainingJob | BatchJob, column: int, question: Question
+        self, index: int, job: TrainingJob | BatchJob, column: int, question: Question
     ) -> Iterator[Way]:
         offer = self.offers[column]
         mtbf = self.scenario.reliability.mtbf_s(offer.quote.kind)
         for count in self.scenario.candidates.counts:
-            whole = None if mtbf is None else mtbf / count
-            run, searched = self._run(place, job, offer.device_count * count, (offer, whole))
+            fleet_mtbf = None if mtbf is None else mtbf / count
+            run, searched = self._run(index, job, offer.device_count * count, (offer, fleet_mtbf))
             if run is None:
                 continue
             run = run.at(question.work)
@@ -282,73 +328,74 @@ class WayMaker:
                 continue
             if question.is_billed and not run.is_bound:
                 run = run.at(math.exp(question.job_z * run.log_sigma))
-            yield self._job_way(place, column, count, run, searched)
+            yield self._job_way(index, column, count, run, searched)
 
-    def any_time(self, place: int, question: Question) -> Iterator[Way]:
+    def any_time(self, index: int, question: Question) -> Iterator[Way]:
         """Ways of a job, whatever its deadline."""
-        job = self.scenario.jobs[place].model_copy(update={"deadline_s": math.inf})
+        job = self.scenario.jobs[index].model_copy(update={"deadline_s": math.inf})
         for column in range(len(self.offers)):
-            yield from self._job_ways(place, job, column, question)
+            yield from self._job_ways(index, job, column, question)
 
-    def shortfall(self, part: int, device: str) -> tuple[str, float] | None:
+    def shortfall(self, service: int, device: str) -> tuple[str, float] | None:
         """The limit of a service that requests alone miss on a device in every layout, by its
         field, and the least time; None where one keeps all.
         """
-        found = [answer.shortfall() for answer in self.answers.get((part, device), ())]
-        missed = [one for one in found if one is not None]
-        return min(missed, key=lambda one: one[1]) if missed and len(missed) == len(found) else None
+        misses = [answer.shortfall() for answer in self.answers.get((service, device), ())]
+        missed = [miss for miss in misses if miss is not None]
+        return min(missed, key=lambda miss: miss[1]) if missed and missed == misses else None
 
     def sigma_of(self, device: str) -> float:
         """Largest spread of the times of a device's answers and searched runs."""
         of_answers = [
-            one.log_sigma
-            for (_, name), found in self.answers.items()
-            for one in found
+            answer.log_sigma
+            for (_, name), answers in self.answers.items()
+            for answer in answers
             if name == device
         ]
-        runs = [place.known for key, place in self.searched.items() if key[1] == device]
+        runs = [searched.known for key, searched in self.searched.items() if key[1] == device]
         of_runs = [run.log_sigma for run in runs if isinstance(run, JobRun)]
         return max((*of_answers, *of_runs), default=0.0)
 
     def _run(
         self,
-        place: int,
+        index: int,
         job: TrainingJob | BatchJob,
         devices: int,
         where: tuple[Candidate, float | None],
     ) -> tuple[JobRun | None, TrainingPlace | None]:
         """A job on so many devices as far as it is known, and what may be searched."""
         (offer, mtbf), restart_s = where, self.scenario.reliability.restart_s
-        key = place, offer.device
+        key = index, offer.device
         if isinstance(job, BatchJob):
-            each = self.batches.get(key)
-            return None if each is None else batch_on(job, each, devices, mtbf, restart_s), None
+            answer = self.batches.get(key)
+            return None if answer is None else batch_on(job, answer, devices, mtbf, restart_s), None
         if key not in self.trained:
             return None, None
-        asked = (*key, devices, mtbf)
-        if asked not in self.searched:
-            one = self.trained[key]
-            self.searched[asked] = TrainingPlace(job, key[1], devices, mtbf, restart_s, one)
-        searched = self.searched[asked]
+        search = (*key, devices, mtbf)
+        if search not in self.searched:
+            single = self.trained[key]
+            self.searched[search] = TrainingPlace(job, key[1], devices, mtbf, restart_s, single)
+        searched = self.searched[search]
         if isinstance(searched.known, str):
             self.reasons[offer.device, job.name] = searched.known
             return None, None
         return searched.known, searched
 
     def _job_way(
-        self, place: int, column: int, count: int, run: JobRun, searched: TrainingPlace | None
+        self, index: int, column: int, count: int, run: JobRun, searched: TrainingPlace | None
     ) -> Way:
-        offer, often = self.offers[column], self.scenario.jobs[place].runs_per_month
-        usd = count * run_usd(offer.quote, run.time_s, often)
+        offer, runs_per_month = self.offers[column], self.scenario.jobs[index].runs_per_month
+        usd = count * run_usd(offer.quote, run.time_s, runs_per_month)
         used = int(run.about.get("devices", offer.device_count * count))
         return Way(
-            len(self.scenario.services) + place,
+            len(self.scenario.services) + index,
             ((column, count),),
             used,
-            usd * often,
+            usd * runs_per_month,
             not run.is_bound,
-            run=(run, often),
-            place=searched,
+            run=run,
+            runs_per_month=runs_per_month,
+            training=searched,
         )
 
     def refine(self, way: Way, usd_per_month: float = math.inf) -> None:
@@ -359,29 +406,28 @@ class WayMaker:
             usd_per_month: What another way costs: numbers of replicas as dear are of no use.
         """
         if way.served is not None:
-            answer, asked, _, _ = way.served
-            device = self.offers[way.instances[0][0]].device
-            each = min(
+            answer, device = way.served.answer, self.offer(way).device
+            replica_usd = min(
                 offer.quote.instance_usd_per_hour / (offer.device_count // answer.ranks)
                 for offer in self.offers
                 if offer.device == device and offer.device_count >= answer.ranks
             )
             below = (1.0 - _ROUNDING) * usd_per_month
-            answer.narrow(asked, below / (each * HOURS_PER_MONTH))
-        elif way.place is not None:
-            _ = way.place.run
+            answer.narrow(way.served.load, below / (replica_usd * HOURS_PER_MONTH))
+        elif way.training is not None:
+            _ = way.training.run
 
     def problem(self, ways: Sequence[Way], question: Question) -> FleetProblem:
         """What ways use, as a programme."""
-        parts = len(self.scenario.services) + len(self.scenario.jobs)
+        tasks = len(self.scenario.services) + len(self.scenario.jobs)
         limits, uses = {}, {}
         for name, (use, limit) in self._limited(ways).items():
             if limit is not None:
                 uses[name], limits[name] = use(), float(limit)
         goal = question.goal or self.scenario.objective
         objective = self._objective(ways, goal)
-        part = np.array([way.part for way in ways], dtype=np.int64)
-        return FleetProblem(part, parts, objective, uses, limits)
+        task = np.array([way.task for way in ways], dtype=np.int64)
+        return FleetProblem(task, tasks, objective, uses, limits)
 
     def _objective(self, ways: Sequence[Way], goal: str) -> FloatArray:
         usd = np.array([way.usd_per_month for way in ways])
@@ -393,7 +439,7 @@ class WayMaker:
             return self.carbon_kgco2e(ways)
         services = len(self.scenario.services)
         is_service = goal == "latency"
-        time = np.array([w.time_s if (w.part < services) == is_service else 0.0 for w in ways])
+        time = np.array([w.time_s if (w.task < services) == is_service else 0.0 for w in ways])
         least = min((t for t in time.tolist() if t > 0), default=_TIE)
         tied: FloatArray = time + _TIE * least * usd / max(float(usd.max(initial=0.0)), _TIE)
         return tied
@@ -404,25 +450,24 @@ class WayMaker:
 
     def carbon_of(self, way: Way) -> float | None:
         """Carbon of a way in a month; None where unknown."""
-        energy, offer = way.energy_j_per_month, self.offers[way.instances[0][0]]
+        energy, offer = way.energy_j_per_month, self.offer(way)
         if energy is None or offer.kgco2e_per_kwh is None:
             return None
         return energy / _JOULE_PER_KWH * offer.pue_ratio * offer.kgco2e_per_kwh
 
     def _power_w(self, way: Way) -> float:
-        site = self.offers[way.instances[0][0]].pue_ratio
-        return (way.energy_j_per_month or 0.0) / SECONDS_PER_MONTH * site
+        return (way.energy_j_per_month or 0.0) / SECONDS_PER_MONTH * self.offer(way).pue_ratio
 
     def _limited(self, ways: Sequence[Way]) -> Mapping[str, tuple[_Use, float | None]]:
         """What may be limited: what ways use of it, and the limit."""
         limits = self.scenario.constraints
 
-        def instances(of: Sequence[bool]) -> FloatArray:
-            return np.array([float(sum(n for c, n in way.instances if of[c])) for way in ways])
+        def instances(counts: Sequence[bool]) -> FloatArray:
+            return np.array([float(sum(n for c, n in way.instances if counts[c])) for way in ways])
 
         every = [True] * len(self.offers)
         away = [not offer.is_resident for offer in self.offers]
-        found: dict[str, tuple[_Use, float | None]] = {
+        limited: dict[str, tuple[_Use, float | None]] = {
             "budget": (lambda: self._objective(ways, "cost"), limits.budget_usd_per_month),
             "power": (lambda: np.array([self._power_w(way) for way in ways]), limits.power_w),
             "carbon": (lambda: self.carbon_kgco2e(ways), limits.carbon_kgco2e_per_month),
@@ -430,9 +475,9 @@ class WayMaker:
             "residency": (lambda: instances(away), 0.0 if limits.residency else None),
         }
         for name, most in limits.quota.items():
-            named = [name in names_of(offer) for offer in self.offers]
-            found[f"quota.{name}"] = partial(instances, named), most
-        return found
+            is_named = [name in names_of(offer) for offer in self.offers]
+            limited[f"quota.{name}"] = partial(instances, is_named), most
+        return limited
 
 
 def run_usd(quote: Quote, time_s: float, runs_per_month: float) -> float:
@@ -450,7 +495,7 @@ def run_usd(quote: Quote, time_s: float, runs_per_month: float) -> float:
     return billed_usd(hourly, time_s, minimum_s=quote.offer.minimum_billing_s or 0.0)
 
 
-def names_of(offer: Candidate) -> tuple[str, ...]:
+def names_of(candidate: Candidate) -> tuple[str, ...]:
     """What a quota may call an offer."""
-    of = offer.quote.offer
-    return (of.provider, str(of.device), of.offer_id)
+    offer = candidate.quote.offer
+    return (offer.provider, str(offer.device), offer.offer_id)

@@ -73,7 +73,7 @@ class Owned(Part):
     def hardware(self) -> OwnedHardware:
         """What owning it costs."""
         return OwnedHardware(
-            **{part.name: getattr(self, part.name) for part in fields(OwnedHardware)}
+            **{values.name: getattr(self, values.name) for values in fields(OwnedHardware)}
         )
 
 

@@ -107,45 +107,45 @@ class TrainingPlace:
     @property
     def bound(self) -> JobRun:
         """The least time that its arithmetic takes; nothing where the peak is unknown."""
-        one = self.alone
-        if one is None or not one.mfu_fraction or not one.time_to_train_s:
+        single = self.alone
+        if single is None or not single.mfu_fraction or not single.time_to_train_s:
             return JobRun(0.0, 0.0, None, is_bound=True)
-        least = one.time_to_train_s * one.mfu_fraction / _MOST_MFU / self.count
+        least = single.time_to_train_s * single.mfu_fraction / _MOST_MFU / self.count
         return JobRun(least, 0.0, None, is_bound=True)
 
     @property
     def known(self) -> JobRun | str:
         """What is known by now: the best plan or why there is none, or a bound."""
-        found: JobRun | str = vars(self).get("run", self.bound)
-        return found
+        run: JobRun | str = vars(self).get("run", self.bound)
+        return run
 
     @cached_property
     def run(self) -> JobRun | str:
         """The best plan that is found; why there is none."""
         try:
-            found = _trained(self.job, self.device, self.count, self.mtbf_s, self.restart_s)
+            trained = _trained(self.job, self.device, self.count, self.mtbf_s, self.restart_s)
         except InputError as error:
             return str(error)
-        return _training_run(found)
+        return _training_run(trained)
 
 
-def _training_run(found: TrainingEstimate) -> JobRun:
-    time_s, high_s = found.time_to_train_s or 0.0, found.time_to_train_high_s or math.inf
-    failures = found.expected_failures or 0.0
-    work_s = time_s * (found.goodput_fraction or 1.0) if failures else time_s
-    plan = found.inputs["plan"]
+def _training_run(trained: TrainingEstimate) -> JobRun:
+    time_s, high_s = trained.time_to_train_s or 0.0, trained.time_to_train_high_s or math.inf
+    failures = trained.expected_failures or 0.0
+    work_s = time_s * (trained.goodput_fraction or 1.0) if failures else time_s
+    plan = trained.inputs["plan"]
     return JobRun(
         work_s,
         math.log(high_s / time_s) / Z90,
-        found.total_energy_j,
+        trained.total_energy_j,
         work_s / failures if failures else None,
         (time_s - work_s) / failures if failures else 0.0,
         about={
             "plan": plan,
-            "trainer": found.iteration.setup.run.stack.label if found.iteration else None,
-            "precision": found.precision,
-            "global_batch": found.plan["global_batch"],
-            "devices": found.device_count,
+            "trainer": trained.iteration.setup.run.stack.label if trained.iteration else None,
+            "precision": trained.precision,
+            "global_batch": trained.plan["global_batch"],
+            "devices": trained.device_count,
         },
     )
 
@@ -202,28 +202,32 @@ def batch_rate(job: BatchJob, device: str) -> tuple[SampleAnswer, float] | str:
         job: The job.
         device: Name of a device or slice.
     """
-    found = sample_answer(job, device)
-    if isinstance(found, str):
-        return found
-    return found, found.times.saturated_rate_per_s(found.times.sizes[-1])
+    answer = sample_answer(job, device)
+    if isinstance(answer, str):
+        return answer
+    return answer, answer.times.saturated_rate_per_s(answer.times.sizes[-1])
 
 
 def batch_on(
-    job: BatchJob, each: tuple[SampleAnswer, float], count: int, mtbf_s: float | None, lost_s: float
+    job: BatchJob,
+    answer_and_rate: tuple[SampleAnswer, float],
+    count: int,
+    mtbf_s: float | None,
+    lost_s: float,
 ) -> JobRun:
     """Samples answered on so many devices.
 
     Args:
         job: The job.
-        each: How one device answers, and how many a second.
+        answer_and_rate: How one device answers, and how many a second.
         count: Devices.
         mtbf_s: Mean time between failures of any instance; None for none.
         lost_s: Time that a failure costs.
     """
-    found, rate = each
+    answer, rate = answer_and_rate
     work = job.samples / (rate * count)
     energy = None
-    if found.idle_w is not None:
-        energy = job.samples * found.energy_at_j(rate) + found.idle_w * count * work
-    about = {**found.about, "devices": count}
-    return JobRun(work, found.log_sigma, energy, mtbf_s, lost_s, about=about)
+    if answer.idle_w is not None:
+        energy = job.samples * answer.energy_at_j(rate) + answer.idle_w * count * work
+    about = {**answer.about, "devices": count}
+    return JobRun(work, answer.log_sigma, energy, mtbf_s, lost_s, about=about)

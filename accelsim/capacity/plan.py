@@ -36,6 +36,7 @@ from accelsim.economics.dates import is_mixed
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.pareto import pareto_mask
 from accelsim.plain import Document
+from accelsim.workloads.graph import IntArray
 
 _ALTERNATIVES = 4
 #: Cost of a runner-up over that of the best from which on it is not searched; the first is to the
@@ -67,10 +68,10 @@ def plan(
     Raises:
         InputError: If a field is wrong, a name is unknown, or no offer matches.
     """
-    asked = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
-    for one in (*asked.services, *asked.jobs):
-        workload(one.model)
-    planner = _Planner(asked, report or (lambda *_: None))
+    question = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+    for task in (*question.services, *question.jobs):
+        workload(task.model)
+    planner = _Planner(question, report or (lambda *_: None))
     return planner.best_alone() if best_alone else planner.answer()
 
 
@@ -96,8 +97,8 @@ class _Planner:
         self._check_quota()
         self.maker = WayMaker(self.scenario, self.offers)
         devices = list(dict.fromkeys(offer.device for offer in self.offers))
-        for place, device in enumerate(devices):
-            self.report(place, len(devices), device)
+        for index, device in enumerate(devices):
+            self.report(index, len(devices), device)
             self.maker.ask(device)
         if self._decides("energy", limits.power_w) or self._decides(
             "carbon", limits.carbon_kgco2e_per_month
@@ -112,10 +113,10 @@ class _Planner:
 
     def best_alone(self) -> CapacityPlan:
         """The recommended fleet, with nothing beside it."""
-        asked = self._asked
-        ways, problem = self.best(asked)
+        question = self._asked
+        ways, problem = self.best(question)
         told = (
-            no_plan(self.maker, problem, asked, self.best)
+            no_plan(self.maker, problem, question, self.best)
             if ways is None
             else {"recommended": fleet_answer(self.maker, ways, is_sure=True)}
         )
@@ -129,20 +130,20 @@ class _Planner:
 
     def answer(self) -> CapacityPlan:
         """The plan."""
-        asked = self._asked
-        ways, problem = self.best(asked)
+        question = self._asked
+        ways, problem = self.best(question)
         if ways is None:
-            told = no_plan(self.maker, problem, asked, self.best)
-            rows = candidate_rows(self.maker, None, asked, self.bound)
+            told = no_plan(self.maker, problem, question, self.best)
+            rows = candidate_rows(self.maker, None, question, self.bound)
             return CapacityPlan(
                 self.scenario, candidates=tuple(rows), warnings=self._warnings(), **told
             )
         best = fleet_answer(self.maker, ways, is_sure=True)
-        others = self._alternatives(best, asked)
+        others = self._alternatives(best, question)
         self.report(0, None, "certainty")
         certainty = self._certainty(best)
         front = _pareto([best, *others])
-        rows = candidate_rows(self.maker, best, asked, self.bound)
+        rows = candidate_rows(self.maker, best, question, self.bound)
         return CapacityPlan(
             self.scenario,
             recommended=best,
@@ -151,8 +152,8 @@ class _Planner:
             alternatives=tuple(others),
             pareto=tuple(front),
             ways=tuple(row for way in ways for row in ways_to_own(self.maker, way)),
-            sensitivity=(*self._sensitivity(best, asked), *_price_limit(best, others)),
-            cost_by_month=tuple(self._months(asked)),
+            sensitivity=(*self._sensitivity(best, question), *_price_limit(best, others)),
+            cost_by_month=tuple(self._months(question)),
             reason=reason(self.scenario, best, others),
             warnings=self._warnings(),
         )
@@ -161,15 +162,15 @@ class _Planner:
         """Leave out offers of unknown carbon where it decides."""
         if not self._decides("carbon", self.scenario.constraints.carbon_kgco2e_per_month):
             return
-        known = [offer for offer in self.offers if offer.kgco2e_per_kwh is not None]
-        if len(known) < len(self.offers):
-            count = len(self.offers) - len(known)
+        offers = [offer for offer in self.offers if offer.kgco2e_per_kwh is not None]
+        if len(offers) < len(self.offers):
+            count = len(self.offers) - len(offers)
             self.left_out.append(f"{count} offers in regions whose carbon is unknown")
-        if not known:
+        if not offers:
             basis = self.scenario.constraints.carbon_basis
             allowed = f"regions whose {basis} intensity is known"
             raise InvalidValueError("carbon_basis", basis, allowed, "Widen candidates.regions.")
-        self.offers = known
+        self.offers = offers
 
     def _decides(self, goal: str, limit: float | None) -> bool:
         return self.scenario.objective == goal or limit is not None
@@ -181,48 +182,47 @@ class _Planner:
                 raise InvalidValueError("quota", name, allowed)
 
     def best(
-        self, asked: Question, most_usd: float = math.inf
+        self, question: Question, most_usd: float = math.inf
     ) -> tuple[list[Way] | None, FleetProblem]:
         """The best fleet of searched ways alone; None where it costs more than `most_usd`."""
         while True:
-            ways = list(self.maker.ways(asked))
-            problem = self.maker.problem(ways, asked)
-            found = solve(problem)
-            if found is None:
+            ways = list(self.maker.ways(question))
+            problem = self.maker.problem(ways, question)
+            solution = solve(problem)
+            if solution is None:
                 return None, problem
-            chosen = [ways[way] for way in found.tolist()]
+            chosen = _chosen(ways, solution)
             unknown = [way for way in chosen if not way.is_final]
             if _usd(chosen) > most_usd:
                 return None, problem
             if not unknown:
                 return chosen, problem
-            is_by_cost = not problem.limits and (asked.goal or self.scenario.objective) == "cost"
+            is_by_cost = not problem.limits and (question.goal or self.scenario.objective) == "cost"
             for way in unknown:
-                self.report(0, None, self.offers[way.instances[0][0]].device)
-                same = (w.usd_per_month for w in ways if w.is_final and w.part == way.part)
-                self.maker.refine(way, min(same, default=math.inf) if is_by_cost else math.inf)
+                self.report(0, None, self.maker.offer(way).device)
+                self.maker.refine(way, _least_usd(ways, way.task) if is_by_cost else math.inf)
 
-    def bound(self, asked: Question) -> list[Way] | None:
+    def bound(self, question: Question) -> list[Way] | None:
         """The best fleet as far as it is known: no fleet is better."""
-        ways = list(self.maker.ways(asked))
-        found = solve(self.maker.problem(ways, asked))
-        return None if found is None else [ways[way] for way in found.tolist()]
+        ways = list(self.maker.ways(question))
+        solution = solve(self.maker.problem(ways, question))
+        return None if solution is None else _chosen(ways, solution)
 
-    def _alternatives(self, best: FleetAnswer, asked: Question) -> list[FleetAnswer]:
+    def _alternatives(self, best: FleetAnswer, question: Question) -> list[FleetAnswer]:
         """The best fleets without the devices of those before."""
-        found: list[FleetAnswer] = []
+        fleets: list[FleetAnswer] = []
         without, most_usd = best.choices, _WORTH_SEARCHING * best.cost_usd_per_month
-        while len(found) < _ALTERNATIVES:
-            other = replace(asked, without=without)
+        while len(fleets) < _ALTERNATIVES:
+            other = replace(question, without=without)
             least = self.bound(other)
             if least is None or _usd(least) > most_usd:
                 break
-            ways, _ = self.best(other, most_usd if found else math.inf)
+            ways, _ = self.best(other, most_usd if fleets else math.inf)
             if ways is None:
                 break
-            found.append(fleet_answer(self.maker, ways))
-            without += found[-1].choices
-        return found
+            fleets.append(fleet_answer(self.maker, ways))
+            without += fleets[-1].choices
+        return fleets
 
     def _certainty(self, best: FleetAnswer) -> list[Document]:
         """What more certainty about the model takes, where the median is planned for."""
@@ -231,16 +231,16 @@ class _Planner:
             return []
         rows: list[Document] = []
         for probability in _CERTAINTIES:
-            asked = Question(_z(probability), _z(probability), is_billed=True)
-            ways, _ = self.best(asked)
+            question = Question(_z(probability), _z(probability), is_billed=True)
+            ways, _ = self.best(question)
             if ways is None:
                 rows.append({"probability": probability, "offers": []})
                 continue
-            found = fleet_answer(self.maker, ways)
+            fleet = fleet_answer(self.maker, ways)
             names = ("offers", "device_count", "instance_count", "cost_usd_per_month")
             amounts = ("energy_j_per_month", "carbon_kgco2e_per_month")
-            row = found.to_dict()
-            changes = {offer.device for offer in found.offers} != {o.device for o in best.offers}
+            row = fleet.to_dict()
+            changes = {offer.device for offer in fleet.offers} != {o.device for o in best.offers}
             rows.append(
                 {"probability": probability}
                 | {name: row[name] for name in (*names, *amounts)}
@@ -248,15 +248,15 @@ class _Planner:
             )
         return rows
 
-    def _sensitivity(self, best: FleetAnswer, asked: Question) -> list[Document]:
+    def _sensitivity(self, best: FleetAnswer, question: Question) -> list[Document]:
         """What other loads would choose."""
         chosen = {offer.device for offer in best.offers}
-        found: list[Document] = []
+        rows: list[Document] = []
         for load in _LOADS:
-            ways, _ = self.best(replace(asked, load=load))
+            ways, _ = self.best(replace(question, load=load))
             fleet = None if ways is None else fleet_answer(self.maker, ways)
             offers = () if fleet is None else fleet.offers
-            found.append(
+            rows.append(
                 {
                     "parameter": "load_ratio",
                     "value": load,
@@ -265,15 +265,15 @@ class _Planner:
                     "changes_decision": {offer.device for offer in offers} != chosen,
                 }
             )
-        return found
+        return rows
 
-    def _months(self, asked: Question) -> list[float | None]:
+    def _months(self, question: Question) -> list[float | None]:
         """Cost of each month under growth."""
         costs: list[float | None] = []
         growth = np.array([s.growth_fraction_per_month for s in self.scenario.services])
         for month in range(self.scenario.months if self.scenario.months > 1 else 0):
             loads = tuple(((1 + growth) ** month).tolist())
-            ways, _ = self.best(replace(asked, load=loads))
+            ways, _ = self.best(replace(question, load=loads))
             costs.append(None if ways is None else _usd(ways))
         return costs
 
@@ -284,14 +284,24 @@ class _Planner:
         )
         dates = {offer.quote.offer.dated(offer.quote.kind) for offer in self.offers}
         mixed = f"prices of {min(filter(None, dates), default='')} and {max(dates)} are compared"
-        models = (workload(one.model) for one in (*self.scenario.services, *self.scenario.jobs))
+        models = (workload(task.model) for task in (*self.scenario.services, *self.scenario.jobs))
         notices = dict.fromkeys(notice for model in models for notice in model.notices)
         left_out = (f"left out: {reason}" for reason in dict.fromkeys(self.left_out))
         return (energy, *notices, *([mixed] if is_mixed(dates) else []), *left_out)
 
 
+def _chosen(ways: Sequence[Way], solution: IntArray) -> list[Way]:
+    return [ways[index] for index in solution.tolist()]
+
+
 def _usd(ways: Sequence[Way]) -> float:
     return sum(way.usd_per_month for way in ways)
+
+
+def _least_usd(ways: Sequence[Way], task: int) -> float:
+    """Cost of the cheapest searched way of a service or job; infinite where there is none."""
+    final = (way.usd_per_month for way in ways if way.is_final and way.task == task)
+    return min(final, default=math.inf)
 
 
 def _z(probability: float | None) -> float:

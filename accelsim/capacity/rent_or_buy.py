@@ -132,12 +132,12 @@ def ways_to_serve(
     Raises:
         InputError: If a name or choice is wrong or nothing meets the targets.
     """
-    named = terms or Terms()
+    conditions = terms or Terms()
     result = find("cheapest", model, device, load, options, run).result
     drawn = replace(load, requests=load.requests or _DRAWN).columns(RandomStreams(0))
     requests = (load.rate_per_s or 0.0) * _SECONDS_PER_MONTH
     prompt, output = (
-        requests * float(np.mean(part)) for part in (drawn.prompt_tokens, drawn.output_tokens)
+        requests * float(np.mean(lengths)) for lengths in (drawn.prompt_tokens, drawn.output_tokens)
     )
     if not output:
         raise InvalidValueError("output", load.output, "tokens of output, which APIs are paid for")
@@ -148,7 +148,7 @@ def ways_to_serve(
         profile,
         _rented(result, profile, output),
         Demand(result.devices, power_w, prompt, output),
-        named,
+        conditions,
     )
     is_rented = any(way.way == "rent" for way in ways)
     notes = () if is_rented else (f"no offer of {profile.name} may be chosen",)
@@ -173,10 +173,12 @@ def ways_for(
     """
     rows = [*rented, *_owned(demand, device, terms)]
     tokens = demand.output_tokens
-    for one in hosted_prices(models):
-        month = one.cost_usd(demand.input_tokens, tokens, terms.cached_fraction)
-        of = f"{one.provider}, {one.served_as}"
-        rows.append(Way("call", of, month, _MILLION * month / tokens, one.as_of, one.source))
+    for price in hosted_prices(models):
+        month = price.cost_usd(demand.input_tokens, tokens, terms.cached_fraction)
+        subject = f"{price.provider}, {price.served_as}"
+        rows.append(
+            Way("call", subject, month, _MILLION * month / tokens, price.as_of, price.source)
+        )
     lacks = {
         "buy": f"no price of a board of {device.name} is known: --reference-usd gives one",
         "call": f"no hosted price of {models[0]} is known",
@@ -197,17 +199,19 @@ def _rented(result: ServingResult, device: DeviceProfile, tokens: float) -> Iter
             if (count := _instances(result, offer.device_count or 0.0))
         ]
         if fleets:
-            _, usd_per_hour, count, offer = min(fleets, key=lambda one: (*one[:3], one[3].offer_id))
+            _, usd_per_hour, count, offer = min(
+                fleets, key=lambda fleet: (*fleet[:3], fleet[3].offer_id)
+            )
             month = usd_per_hour * _HOURS_PER_MONTH
-            of = f"{count} x {offer.offer_id}, {kind.replace('_', ' ')}"
+            subject = f"{count} x {offer.offer_id}, {kind.replace('_', ' ')}"
             as_of = offer.dated(kind)
-            yield Way("rent", of, month, _MILLION * month / tokens, as_of, offer.source)
+            yield Way("rent", subject, month, _MILLION * month / tokens, as_of, offer.source)
 
 
 def _instances(result: ServingResult, devices: float) -> int:
     """Instances of so many devices that hold all replicas; 0 where none holds one."""
-    each = int(devices // (result.devices / result.replicas))
-    return math.ceil(result.replicas / each) if each else 0
+    replicas_each = int(devices // (result.devices / result.replicas))
+    return math.ceil(result.replicas / replicas_each) if replicas_each else 0
 
 
 def _owned(demand: Demand, device: DeviceProfile, terms: Terms) -> Iterator[Way]:
@@ -226,8 +230,8 @@ def _owned(demand: Demand, device: DeviceProfile, terms: Terms) -> Iterator[Way]
             space_usd_per_kw_month=rent,
         )
         month = owned.cost(1.0).total_usd / (12 * terms.life_years)
-        of = f"{demand.devices} {device.name} at {usd:,.0f} USD"
-        yield Way(way, of, month, _MILLION * month / demand.output_tokens, as_of, source)
+        subject = f"{demand.devices} {device.name} at {usd:,.0f} USD"
+        yield Way(way, subject, month, _MILLION * month / demand.output_tokens, as_of, source)
 
 
 def board_price(device: DeviceProfile, given: float | None = None) -> tuple[float | None, str, str]:

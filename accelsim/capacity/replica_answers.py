@@ -25,8 +25,8 @@ from accelsim.simulation.randomness import RandomStreams
 
 
 @frozen
-class Asked:
-    """What replicas are asked to carry.
+class ReplicaLoad:
+    """What replicas are load to carry.
 
     Attributes:
         rate_per_s: Requests per second of the whole service.
@@ -64,29 +64,29 @@ class ServiceAnswer(Protocol):
     def idle_w(self) -> float | None:
         """Power of a replica without load; None where unknown."""
 
-    def dynamic_j(self, asked: Asked) -> float:
+    def dynamic_j(self, load: ReplicaLoad) -> float:
         """Energy of a request on top of idle power; NaN where unknown."""
 
-    def fewest(self, asked: Asked) -> int | None:
+    def fewest(self, load: ReplicaLoad) -> int | None:
         """Lower bound of the replicas; None where no number of them keeps the limits."""
 
-    def needed(self, asked: Asked) -> int | None:
+    def needed(self, load: ReplicaLoad) -> int | None:
         """Replicas that keep the limits when simulated; None where no number does."""
 
-    def narrow(self, asked: Asked, most: float) -> None:
+    def narrow(self, load: ReplicaLoad, most: float) -> None:
         """Come nearer to that, where it may be no more than so many."""
 
-    def is_simulated(self, asked: Asked) -> bool:
+    def is_simulated(self, load: ReplicaLoad) -> bool:
         """Whether that is known by now."""
 
-    def holds(self, replicas: int, asked: Asked, planned: Asked) -> bool:
+    def holds(self, replicas: int, load: ReplicaLoad, planned: ReplicaLoad) -> bool:
         """Whether replicas that were chosen for `planned` keep the limits."""
 
     @property
     def mean_tokens(self) -> tuple[float, float] | None:
         """Mean tokens of prompts and outputs; None where nothing is generated."""
 
-    def request_times(self, asked: Asked) -> Values:
+    def request_times(self, load: ReplicaLoad) -> Values:
         """Times of requests at p99 by name, as far as the fleet was simulated."""
 
     def shortfall(self) -> tuple[str, float] | None:
@@ -129,59 +129,59 @@ class SampleAnswer:
         """Time of a batch of one."""
         return self.times.time_s[0]
 
-    def fewest(self, asked: Asked) -> int | None:
+    def fewest(self, load: ReplicaLoad) -> int | None:
         """Back to back, in batches that can be waited for once; see `ServiceAnswer`."""
-        factor = asked.factor(self.log_sigma)
+        factor = load.factor(self.log_sigma)
         batch = self.times.within(self.limit_s / factor)
-        return _count(asked.rate_per_s, self.times.saturated_rate_per_s(batch) / factor)
+        return _count(load.rate_per_s, self.times.saturated_rate_per_s(batch) / factor)
 
-    def is_simulated(self, asked: Asked) -> bool:
+    def is_simulated(self, load: ReplicaLoad) -> bool:
         """See `ServiceAnswer`."""
-        return asked.factor(self.log_sigma) in self.known
+        return load.factor(self.log_sigma) in self.known
 
-    def narrow(self, asked: Asked, most: float) -> None:  # noqa: ARG002
+    def narrow(self, load: ReplicaLoad, most: float) -> None:  # noqa: ARG002
         """All at once; see `ServiceAnswer`."""
-        self.needed(asked)
+        self.needed(load)
 
-    def needed(self, asked: Asked) -> int | None:
+    def needed(self, load: ReplicaLoad) -> int | None:
         """Of a queue of greedy batches; see `ServiceAnswer`."""
-        factor = asked.factor(self.log_sigma)
+        factor = load.factor(self.log_sigma)
         if factor not in self.known:
             limit = self.limit_s / factor
             queue = self.times, limit, self.times.within(limit), self.share
             self.known[factor] = largest_rate_per_s(*queue, self._arrivals()) / factor
-        return _count(asked.rate_per_s, self.known[factor])
+        return _count(load.rate_per_s, self.known[factor])
 
-    def holds(self, replicas: int, asked: Asked, planned: Asked) -> bool:
+    def holds(self, replicas: int, load: ReplicaLoad, planned: ReplicaLoad) -> bool:
         """Batches are as large as was planned; see `ServiceAnswer`."""
-        factor = asked.factor(self.log_sigma)
+        factor = load.factor(self.log_sigma)
         batch = self.times.within(self.limit_s / planned.factor(self.log_sigma))
-        rate = asked.rate_per_s / replicas * factor
+        rate = load.rate_per_s / replicas * factor
         late = late_share(self.times, rate, self.limit_s / factor, batch, self._arrivals())
         return late <= 1 - self.share + 1e-12
 
     def _arrivals(self) -> np.random.Generator:
         return RandomStreams(self.seed).stream("arrivals")
 
-    def dynamic_j(self, asked: Asked) -> float:
+    def dynamic_j(self, load: ReplicaLoad) -> float:
         """That of the smallest batch that carries the load of a replica; see `ServiceAnswer`."""
         if self.idle_w is None:
             return math.nan
-        rate = asked.rate_per_s / max(self.needed(asked) or 1, 1)
+        rate = load.rate_per_s / max(self.needed(load) or 1, 1)
         return self.energy_at_j(rate)
 
     def energy_at_j(self, rate_per_s: float) -> float:
         """Energy of a sample on top of idle power, at a rate of one device."""
         pairs = zip(self.times.sizes, self.times.time_s, strict=True)
         last = len(self.energy_j) - 1
-        place = next((i for i, (b, t) in enumerate(pairs) if b / t >= rate_per_s), last)
-        return self.energy_j[place]
+        index = next((i for i, (b, t) in enumerate(pairs) if b / t >= rate_per_s), last)
+        return self.energy_j[index]
 
     @property
     def mean_tokens(self) -> None:
         """Samples have none; see `ServiceAnswer`."""
 
-    def request_times(self, asked: Asked) -> Values:  # noqa: ARG002
+    def request_times(self, load: ReplicaLoad) -> Values:  # noqa: ARG002
         """None are kept; see `ServiceAnswer`."""
         return {}
 
@@ -212,20 +212,20 @@ def sample_answer(work: Service | BatchJob, device: str, seed: int = 0) -> Sampl
     fits = np.isfinite(columns["latency_s"])
     if not fits[0]:
         return str(columns["reason"][0])
-    known: dict[str, Any] = {name: columns[name][fits] for name in columns}
-    latency = np.maximum.accumulate(known["latency_s"])
-    spread = np.log(known["latency_high_s"] / known["latency_s"]).max() / Z90
+    columns_fitting: dict[str, Any] = {name: columns[name][fits] for name in columns}
+    latency = np.maximum.accumulate(columns_fitting["latency_s"])
+    spread = np.log(columns_fitting["latency_high_s"] / columns_fitting["latency_s"]).max() / Z90
     idle_w = idle_power_w(catalog.device(device))
-    idle_j = (math.nan if idle_w is None else idle_w) / known["throughput_per_s"]
-    energy = np.maximum(known["energy_per_sample_j"] - idle_j, 0.0)
-    about: Document = {"max_batch": int(known["batch"][-1]), "tp": 1}
+    idle_j = (math.nan if idle_w is None else idle_w) / columns_fitting["throughput_per_s"]
+    energy = np.maximum(columns_fitting["energy_per_sample_j"] - idle_j, 0.0)
+    about: Document = {"max_batch": int(columns_fitting["batch"][-1]), "tp": 1}
     if "precision" in work.run:
         about["precision"] = work.run["precision"]
     limit, share = math.inf, 1.0
     if isinstance(work, Service):
         limit, share = work.targets.e2e_s or math.inf, work.targets.attainment_fraction
     return SampleAnswer(
-        BatchTimes(tuple(known["batch"].tolist()), tuple(latency.tolist())),
+        BatchTimes(tuple(columns_fitting["batch"].tolist()), tuple(latency.tolist())),
         float(spread),
         None if np.isnan(energy).any() else idle_w,
         tuple(energy.tolist()),

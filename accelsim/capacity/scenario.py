@@ -136,10 +136,14 @@ class Service(Part):
         if strict and (others or self.attainment_fraction is not None):
             other = others[0][0] if others else "attainment_fraction"
             raise ValueError(f"{strict[0][0]} is of 99 % of the requests: leave {other} out")
+        return self
+
+    @model_validator(mode="after")
+    def _says_once(self) -> Service:
         lengths = ("prompt", "output", "session", "prefix_tokens")
-        said = [name for name in lengths if getattr(self, name)]
-        if self.trace is not None and said:
-            raise ValueError(f"trace has the lengths of the requests: leave {said[0]} out")
+        lengths_given = [name for name in lengths if getattr(self, name)]
+        if self.trace is not None and lengths_given:
+            raise ValueError(f"trace has the lengths of the requests: leave {lengths_given[0]} out")
         if "precision" in self.run and self.precision:
             raise ValueError("precision stands in run, too: give it once")
         return self
@@ -178,7 +182,7 @@ class Service(Part):
 
     @staticmethod
     def _said(limits: Mapping[str, float | None], ending: str) -> list[tuple[str, str, float]]:
-        return [(n + ending, _TIMES[n], of) for n, of in limits.items() if of is not None]
+        return [(n + ending, _TIMES[n], limit) for n, limit in limits.items() if limit is not None]
 
     @property
     def limits(self) -> tuple[tuple[str, str, float], ...]:
@@ -237,10 +241,12 @@ class TrainingJob(_Job):
     @field_validator("run")
     @classmethod
     def _is_of_run(cls, run: Values) -> Values:
-        named = sorted({one.name for one in fields(ParallelismPlan)} & run.keys())
-        if named:
-            written = f"{named[0]}={run[named[0]]}"
-            raise ValueError(f'{named[0]} is a field of the plan; give plan: "{written}"')
+        plan_fields = sorted(
+            {plan_field.name for plan_field in fields(ParallelismPlan)} & run.keys()
+        )
+        if plan_fields:
+            written = f"{plan_fields[0]}={run[plan_fields[0]]}"
+            raise ValueError(f'{plan_fields[0]} is a field of the plan; give plan: "{written}"')
         return run
 
     @model_validator(mode="after")
@@ -344,8 +350,11 @@ def _refuses_by_name(model: type[_M]) -> type[_M]:
         try:
             validate(self, **values)
         except ValidationError as error:
-            found = error.errors(include_url=False)
-            problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found]
+            problems_found = error.errors(include_url=False)
+            problems = [
+                f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+                for problem in problems_found
+            ]
             raise ProfileError("scenario", problems) from None
 
     made.__init__ = construct
@@ -405,7 +414,7 @@ class Scenario(Part):
 
     @model_validator(mode="after")
     def _is_distinct(self) -> Scenario:
-        names = [one.name for one in (*self.services, *self.jobs)]
+        names = [task.name for task in (*self.services, *self.jobs)]
         if not names:
             raise ValueError("services, training_jobs or batch_jobs: at least one is needed")
         if len(set(names)) < len(names):

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import product
 from pathlib import Path
 
-from accelsim.capacity.replica_answers import Asked, ServiceAnswer, sample_answer
+from accelsim.capacity.replica_answers import ReplicaLoad, ServiceAnswer, sample_answer
 from accelsim.capacity.scenario import Service
 from accelsim.catalog import workloads as workload_catalog
 from accelsim.errors import InputError
@@ -44,7 +44,7 @@ class TokenAnswer:
 
     layouts: Layouts
     first: LayoutSearch
-    searches: dict[Asked, LayoutSearch] = field(default_factory=dict)
+    searches: dict[ReplicaLoad, LayoutSearch] = field(default_factory=dict)
 
     @property
     def about(self) -> Values:
@@ -87,77 +87,77 @@ class TokenAnswer:
         """Power of a replica without load."""
         return self.first.plan.steps.idle_w
 
-    def _search(self, asked: Asked) -> LayoutSearch:
-        if asked not in self.searches:
+    def _search(self, load: ReplicaLoad) -> LayoutSearch:
+        if load not in self.searches:
             search, usual = self.first, self.first
-            if asked.rate_per_s != usual.rate_per_s:
-                search = self.layouts.at_rate(asked.rate_per_s).of(search.plan.options)
+            if load.rate_per_s != usual.rate_per_s:
+                search = self.layouts.at_rate(load.rate_per_s).of(search.plan.options)
                 # fleets for shares of a load are enough for all of it
-                shares = math.ceil(usual.rate_per_s / asked.rate_per_s - 1e-9)
+                shares = math.ceil(usual.rate_per_s / load.rate_per_s - 1e-9)
                 search.too_few = max(search.too_few, -(-(usual.too_few + 1) // shares) - 1)
-            if asked.z:
-                search = search.slower(*(math.exp(asked.z * sigma) for sigma in self._sigmas))
-                usual = self._search(replace(asked, z=0.0))
+            if load.z:
+                search = search.slower(*(math.exp(load.z * sigma) for sigma in self._sigmas))
+                usual = self._search(replace(load, z=0.0))
                 # as many times slower, a service is one of as much more load and tighter limits
-                ratio = math.exp(asked.z * self.log_sigma)
+                ratio = math.exp(load.z * self.log_sigma)
                 search.too_few = max(search.too_few, int(ratio * usual.too_few))
-            for other, known in self.searches.items():
-                if other.z <= asked.z and other.rate_per_s <= asked.rate_per_s:
-                    search.too_few = max(search.too_few, known.too_few)
-            self.searches[asked] = search
-        return self.searches[asked]
+            for other, search_known in self.searches.items():
+                if other.z <= load.z and other.rate_per_s <= load.rate_per_s:
+                    search.too_few = max(search.too_few, search_known.too_few)
+            self.searches[load] = search
+        return self.searches[load]
 
-    def fewest(self, asked: Asked) -> int | None:
+    def fewest(self, load: ReplicaLoad) -> int | None:
         """Full batches that never wait, and what was simulated by now; see `ServiceAnswer`."""
-        search = self._search(asked)
+        search = self._search(load)
         is_none = not search.is_able or search.too_few >= _MOST_RATIO * search.fewest
         return None if is_none else search.too_few + 1
 
-    def is_simulated(self, asked: Asked) -> bool:
+    def is_simulated(self, load: ReplicaLoad) -> bool:
         """See `ServiceAnswer`."""
-        return self._search(asked).is_settled
+        return self._search(load).is_settled
 
-    def needed(self, asked: Asked) -> int | None:
+    def needed(self, load: ReplicaLoad) -> int | None:
         """The fewest replicas of a simulated fleet; see `ServiceAnswer`."""
-        search = self._search(asked)
+        search = self._search(load)
         if not search.is_able:
             return None
-        found = search.fewest_within(_MOST_RATIO * search.fewest)
-        return None if found is None else found[0]
+        fleet = search.fewest_within(_MOST_RATIO * search.fewest)
+        return None if fleet is None else fleet[0]
 
-    def narrow(self, asked: Asked, most: float) -> None:
+    def narrow(self, load: ReplicaLoad, most: float) -> None:
         """One simulation of a fleet; see `ServiceAnswer`."""
-        search = self._search(asked)
+        search = self._search(load)
         limit = int(min(most, _MOST_RATIO * search.fewest))
-        search.narrow(max(limit, search.too_few + 1), self._guess(asked))
+        search.narrow(max(limit, search.too_few + 1), self._guess(load))
 
-    def _guess(self, asked: Asked) -> int:
+    def _guess(self, load: ReplicaLoad) -> int:
         """Replicas in proportion to those that are needed at the median of the usual load; of more
         load a little less, as more of them share it better.
         """
         usual = self.first
-        if usual.enough is None or self._search(asked) is usual:
+        if usual.enough is None or self._search(load) is usual:
             return 0
-        load = asked.rate_per_s / usual.rate_per_s
-        count = usual.enough[0] - (load > 1)
-        return math.ceil(count * load * math.exp(asked.z * self.log_sigma))
+        ratio = load.rate_per_s / usual.rate_per_s
+        count = usual.enough[0] - (ratio > 1)
+        return math.ceil(count * ratio * math.exp(load.z * self.log_sigma))
 
-    def holds(self, replicas: int, asked: Asked, planned: Asked) -> bool:  # noqa: ARG002
+    def holds(self, replicas: int, load: ReplicaLoad, planned: ReplicaLoad) -> bool:  # noqa: ARG002
         """See `ServiceAnswer`; batches are the engine's own."""
-        search = self._search(asked)
+        search = self._search(load)
         return search.is_able and search.suffices(replicas)
 
-    def dynamic_j(self, asked: Asked) -> float:
+    def dynamic_j(self, load: ReplicaLoad) -> float:
         """As simulated, or of a full batch; see `ServiceAnswer`."""
-        search, idle_w = self._search(asked), self.idle_w
+        search, idle_w = self._search(load), self.idle_w
         if idle_w is None:
             return math.nan
-        if search.enough is None or not self.is_simulated(asked):
+        if search.enough is None or not self.is_simulated(load):
             return search.full_dynamic_j(idle_w)
         replicas, result = search.enough
         if result.average_power_w is None:
             return math.nan
-        return max(result.average_power_w - replicas * idle_w, 0.0) / asked.rate_per_s
+        return max(result.average_power_w - replicas * idle_w, 0.0) / load.rate_per_s
 
     @property
     def mean_tokens(self) -> tuple[float, float] | None:
@@ -167,12 +167,12 @@ class TokenAnswer:
         prompt, output = (columns.per_start * float(mean) for mean in means)
         return (prompt, output) if output else None
 
-    def request_times(self, asked: Asked) -> Values:
+    def request_times(self, load: ReplicaLoad) -> Values:
         """First and further tokens; see `ServiceAnswer`."""
-        found = self._search(asked).enough
-        if found is None:
+        simulated = self._search(load).enough
+        if simulated is None:
             return {}
-        return {f"{name[:4]}_p99_s": getattr(found[1], name)["p99"] for name in _FIELDS}
+        return {f"{name[:4]}_p99_s": getattr(simulated[1], name)["p99"] for name in _FIELDS}
 
     def shortfall(self) -> tuple[str, float] | None:
         """See `ServiceAnswer`."""
@@ -197,8 +197,8 @@ def service_answers(service: Service, device: str, seed: int) -> list[ServiceAns
     """
     load = _load(service)
     if load is None:
-        found = sample_answer(service, device, seed)
-        return found if isinstance(found, str) else [found]
+        answer = sample_answer(service, device, seed)
+        return answer if isinstance(answer, str) else [answer]
     answers: list[ServiceAnswer] = []
     reason = ""
     for run, options in _layouts(service):
@@ -212,9 +212,11 @@ def service_answers(service: Service, device: str, seed: int) -> list[ServiceAns
 
 def _layouts(service: Service) -> Iterator[tuple[RunOptions, ServingOptions]]:
     """Formats, engines and ranks that are tried."""
-    own = {name: of for name, of in service.run.items() if name not in {"seq_len", "output_len"}}
+    own = {
+        name: value for name, value in service.run.items() if name not in {"seq_len", "output_len"}
+    }
     slo = service.targets
-    formats = [own | {"precision": one} for one in service.precision] or [own]
+    formats = [own | {"precision": precision} for precision in service.precision] or [own]
     engines: tuple[str | None, ...] = service.engine or (None,)
     ranks = list(ranks_tried(service.model, service.tp or RANKS, service.pp or (1,), service.ep))
     for run, engine, (tp, pp, ep) in product(formats, engines, ranks):

@@ -29,7 +29,7 @@ def problem(ways, *, power=None, quota=None):
 
 def least(asked):
     """Least cost over all choices of one way each."""
-    each = [np.flatnonzero(asked.part == part) for part in range(asked.parts)]
+    each = [np.flatnonzero(asked.task == part) for part in range(asked.task_count)]
     costs = [
         asked.objective[list(chosen)].sum()
         for chosen in product(*each)
@@ -50,7 +50,7 @@ def test_equals_trying_every_fleet(ways, power, quota):
     if expected is None:
         assert found is None
         return
-    assert asked.part[found].tolist() == [0, 1, 2]
+    assert asked.task[found].tolist() == [0, 1, 2]
     assert asked.objective[found].sum() == pytest.approx(expected, rel=2e-4)
     assert asked.keeps(found)
 

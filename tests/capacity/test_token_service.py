@@ -3,7 +3,7 @@
 import pytest
 
 import accelsim
-from accelsim.capacity.replica_answers import Asked
+from accelsim.capacity.replica_answers import ReplicaLoad
 from accelsim.capacity.scenario import load_scenario
 from accelsim.capacity.token_service import TokenAnswer, service_answers
 from accelsim.errors import ProfileError
@@ -35,12 +35,12 @@ def answer():
 
 def test_more_replicas_are_needed_of_slower_steps_and_of_more_load(answer):
     assert isinstance(answer, TokenAnswer)
-    counts = [answer.needed(Asked(60.0, z)) for z in (0.0, 0.5, 1.5)]
+    counts = [answer.needed(ReplicaLoad(60.0, z)) for z in (0.0, 0.5, 1.5)]
     assert counts == sorted(counts)
-    assert answer.fewest(Asked(60.0)) <= counts[0]
-    loads = [answer.needed(Asked(rate)) for rate in (20.0, 60.0, 240.0)]
+    assert answer.fewest(ReplicaLoad(60.0)) <= counts[0]
+    loads = [answer.needed(ReplicaLoad(rate)) for rate in (20.0, 60.0, 240.0)]
     assert loads == sorted(loads)
-    assert answer.needed(Asked(60.0, 20.0)) is None
+    assert answer.needed(ReplicaLoad(60.0, 20.0)) is None
 
 
 def test_the_replicas_are_those_that_serve_finds_and_no_fewer_hold(answer):
@@ -48,7 +48,7 @@ def test_the_replicas_are_those_that_serve_finds_and_no_fewer_hold(answer):
     load = accelsim.Arrivals(rate_per_s=60.0, prompt="200", output="lognormal:60:0.5")
     options = accelsim.ServingOptions(slo=slo)
     found = find("min-replicas", "gpt2", "l4", load, options)
-    asked = Asked(60.0)
+    asked = ReplicaLoad(60.0)
     assert answer.needed(asked) == found.value
     assert answer.holds(int(found.value), asked, asked)
     if found.value > 1:
@@ -65,7 +65,7 @@ def test_a_service_of_agents_needs_what_its_steps_need(answer):
         )
         return found
 
-    asked = Asked(60.0)
+    asked = ReplicaLoad(60.0)
     alone, steps = of_sessions(session="steps=1"), of_sessions(session="steps=4,tool=50")
     assert alone.needed(asked) == answer.needed(asked)
     assert alone.mean_tokens == answer.mean_tokens
