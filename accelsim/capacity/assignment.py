@@ -99,7 +99,7 @@ def of_serving(result: ServingResult, name: str = "service") -> Assignment:
     settings |= {field: options[field] for field in _WHERE_ASKED if options.get(field) is not None}
     settings["replicas"] = result.replicas
     if result.log is not None and len(result.log):
-        settings["max_context"] = result.log.asked.longest
+        settings["max_context"] = result.log.requests.longest
     return Assignment(
         name,
         "serve",

@@ -367,7 +367,7 @@ def _short(
 
 def _load_notes(result: ServingResult, context: int) -> Iterator[str]:
     """What of the load a line does not serve."""
-    longest = 0 if result.log is None else result.log.asked.longest
+    longest = 0 if result.log is None else result.log.requests.longest
     if 0 < context < longest:
         yield f"the load has requests of up to {longest:,} tokens"
     if result.saturated:

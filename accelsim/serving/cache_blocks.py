@@ -27,25 +27,25 @@ class BlockPlan:
     """Blocks of a rank.
 
     Attributes:
-        kept: What the engine keeps of one sequence on a rank.
+        sequence_cache: What the engine keeps of one sequence on a rank.
         bytes: Of one block.
         sequence: Blocks that a sequence takes.
         tokens: Tokens of a block that fill it in one layer.
     """
 
-    kept: SequenceCache
+    sequence_cache: SequenceCache
     bytes: float
     sequence: SequenceBlocks
     tokens: int
 
-    def held(self, context_tokens: float) -> float:
+    def mean_blocks(self, context_tokens: float) -> float:
         """Blocks of a sequence in the mean over the places of its end in a block.
 
         Blocks of a fixed number of tokens: Kwon et al., SOSP 2023.
         """
         filled = context_tokens / self.tokens
-        each, kept = self.sequence.terms(math.ceil(filled))
-        return each * filled + kept
+        per_filled, at_start = self.sequence.terms(math.ceil(filled))
+        return per_filled * filled + at_start
 
 
 def block_plan(cache: SequenceCache, engine: ServingEngine, layout: str) -> BlockPlan:
@@ -63,14 +63,16 @@ def block_plan(cache: SequenceCache, engine: ServingEngine, layout: str) -> Bloc
     if not full and not windowed:
         return BlockPlan(cache, cache.state_bytes, SequenceBlocks(0, 0, 0, 1), size)
     window = math.ceil(cache.window_tokens / size)
-    whole, beyond, token_bytes = 1, 1, full
+    all_layers, full_layers, token_bytes = 1, 1, full
     if not full:
-        beyond, token_bytes = 0, windowed
+        full_layers, token_bytes = 0, windowed
     elif windowed and rule is not None:
-        whole, beyond, token_bytes = _two_kinds(full, windowed, rule)
+        all_layers, full_layers, token_bytes = _two_kinds(full, windowed, rule)
     block_bytes = token_bytes * size
     states = math.ceil(cache.state_bytes / block_bytes)
-    return BlockPlan(cache, block_bytes, SequenceBlocks(whole, beyond, window, states), size)
+    return BlockPlan(
+        cache, block_bytes, SequenceBlocks(all_layers, full_layers, window, states), size
+    )
 
 
 def _two_kinds(full: float, windowed: float, rule: WindowRule) -> tuple[int, int, float]:
@@ -80,7 +82,9 @@ def _two_kinds(full: float, windowed: float, rule: WindowRule) -> tuple[int, int
     if rule.ratio is None:  # one pool: a block is a group's
         few, many = sorted((full, windowed))
         group = many if many < _PADDED_RATIO * few else few
-        full_groups, window_groups = (math.ceil(part / group - 1e-9) for part in (full, windowed))
+        full_groups, window_groups = (
+            math.ceil(layer_bytes / group - 1e-9) for layer_bytes in (full, windowed)
+        )
         return full_groups + window_groups, full_groups, group
     share = Fraction(rule.ratio).limit_denominator(20)  # a token of the window's pool for 1 / ratio
     parts = share.numerator

@@ -30,30 +30,30 @@ def load_curves(
     edges_s = np.linspace(start_s, max(fleet.now_s, start_s + 1e-12), _PARTS + 1)
     part_s = edges_s[1] - edges_s[0]
     energy_j, block_s = np.zeros(_PARTS), np.zeros(_PARTS)
-    for place, replica in enumerate(fleet.replicas):
+    for index, replica in enumerate(fleet.replicas):
         busy_s, joules, blocks = replica.tally.history.between(edges_s)
-        waits_s = paid_s(fleet, place, edges_s) - busy_s
-        energy_j += joules + (idle_w[place] or 0.0) * waits_s
+        waits_s = paid_s(fleet, index, edges_s) - busy_s
+        energy_j += joules + (idle_w[index] or 0.0) * waits_s
         block_s += blocks
-    found = {}
+    curves = {}
     if None not in idle_w:
-        found["power_w"] = StepFunction(edges_s[:-1], energy_j / part_s)
+        curves["power_w"] = StepFunction(edges_s[:-1], energy_j / part_s)
     capacity = sum(replica.capacity_blocks for replica in fleet.replicas)
     if capacity:
-        found["cache_fraction"] = StepFunction(edges_s[:-1], block_s / part_s / capacity)
-    return found
+        curves["cache_fraction"] = StepFunction(edges_s[:-1], block_s / part_s / capacity)
+    return curves
 
 
-def paid_s(fleet: ReplicaFleet, place: int, edges_s: FloatArray) -> FloatArray:
+def paid_s(fleet: ReplicaFleet, index: int, edges_s: FloatArray) -> FloatArray:
     """Seconds of each part of a run that a replica is paid for.
 
     Args:
         fleet: A fleet that has run.
-        place: The replica.
+        index: The replica.
         edges_s: Where n parts begin and end, ascending, shape (n + 1,).
     """
-    found = np.zeros(len(edges_s) - 1)
-    for begun_s, until_s in fleet.paid_s[place]:
+    span_s = np.zeros(len(edges_s) - 1)
+    for begun_s, until_s in fleet.paid_s[index]:
         inside = np.clip(edges_s, begun_s, fleet.now_s if until_s is None else until_s)
-        found += np.diff(inside)
-    return found
+        span_s += np.diff(inside)
+    return span_s

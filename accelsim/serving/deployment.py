@@ -136,14 +136,14 @@ class Deployment:
             rate_per_s: Requests per second.
             columns: Requests that are like the load's.
         """
-        found = 0.0
+        request_count = 0.0
         for pool in self.pools:
             full, share = pool.full_batch(columns), self.shares[pool.model]
             most = math.inf if self.options.autoscale else full.sequences * pool.replicas
-            found += min(full.inside(share * rate_per_s), most)
-        return found
+            request_count += min(full.inside(share * rate_per_s), most)
+        return request_count
 
-    def asked(self, columns: RequestColumns, streams: RandomStreams) -> RequestColumns:
+    def classified(self, columns: RequestColumns, streams: RandomStreams) -> RequestColumns:
         """Requests with the model each asks for, drawn by share where they do not say, and with
         their classes of service, of which a session has one.
         """
@@ -156,9 +156,9 @@ class Deployment:
         draws = streams.stream("classes").random(len(columns))
         if columns.after is not None:
             draws = draws[chain_starts(columns.after)]
-        drawn = _by_share([one.share_fraction for one in classes], draws)
+        drawn = _by_share([service_class.share_fraction for service_class in classes], draws)
         columns = replace(columns, service_class=drawn)
-        priorities = np.array([one.priority for one in classes])
+        priorities = np.array([service_class.priority for service_class in classes])
         return columns if np.ptp(priorities) == 0 else replace(columns, priority=priorities[drawn])
 
 
@@ -191,24 +191,26 @@ def deployment(
     Raises:
         InputError: If a name or choice is wrong or a model does not fit; its subclasses say which.
     """
-    first = replica_plan(workload, device, run, options, max_context=max_context, steps=steps)
-    paid = device_price(first.run.device, price)
-    names, shares = [first.run.workload.name], [1.0]
-    pools = [PoolPlan(first, paid, options.replicas)]
+    first_plan = replica_plan(workload, device, run, options, max_context=max_context, steps=steps)
+    paid = device_price(first_plan.run.device, price)
+    names, shares = [first_plan.run.workload.name], [1.0]
+    pools = [PoolPlan(first_plan, paid, options.replicas)]
     if options.prefill is not None:
         pools = [replace(pools[0], part="further"), _prompts(pools[0], run, options, max_context)]
     for pool in options.pools:
         model = names[0] if pool.model is None else pool.model
-        own = options.of_pool(pool)
-        plan = replica_plan(model, pool.device, run, own, max_context=max_context)
+        pool_options = options.of_pool(pool)
+        plan = replica_plan(model, pool.device, run, pool_options, max_context=max_context)
         if plan.run.workload.name not in names:
             names.append(plan.run.workload.name)
             shares.append(_share(model, pool.share_fraction))
-        place = names.index(plan.run.workload.name)
-        if place == _FIRST and options.prefill is not None:
+        model_index = names.index(plan.run.workload.name)
+        if model_index == _FIRST and options.prefill is not None:
             allowed = "another model, where the first computes its prompts apart"
             raise InvalidValueError("pool", pool.device, allowed)
-        pools.append(PoolPlan(plan, device_price(plan.run.device), pool.replicas, model=place))
+        pools.append(
+            PoolPlan(plan, device_price(plan.run.device), pool.replicas, model=model_index)
+        )
     shares[0] = 1.0 - sum(shares[1:])
     if shares[0] <= 0:
         raise InvalidValueError("pool share", sum(shares[1:]), "below 1 in all")
@@ -226,33 +228,37 @@ def _prompts(
     further: PoolPlan, run: RunOptions, options: ServingOptions, max_context: int
 ) -> PoolPlan:
     """The pool that computes prompts for another."""
-    asked = options.prefill
+    prefill = options.prefill
     plan = further.plan
-    if asked is None or not plan.is_continuous:
+    if prefill is None or not plan.is_continuous:
         allowed = "a model that generates, on an engine with continuous batching"
         raise InvalidValueError("prefill_device", plan.run.workload.name, allowed)
-    device = plan.run.device if asked.device is None else asked.device
+    device = plan.run.device if prefill.device is None else prefill.device
     apart = options.of_prompts()
-    own = replica_plan(plan.run.workload, device, run, apart, max_context=max_context)
-    price = further.price if own.run.device is plan.run.device else device_price(own.run.device)
-    moved = cache_link(_kept(own), asked.link)
-    return PoolPlan(own, price, asked.replicas, part="prompts", link=moved)
+    prompt_plan = replica_plan(plan.run.workload, device, run, apart, max_context=max_context)
+    price = (
+        further.price
+        if prompt_plan.run.device is plan.run.device
+        else device_price(prompt_plan.run.device)
+    )
+    moved = cache_link(_kept(prompt_plan), prefill.link)
+    return PoolPlan(prompt_plan, price, prefill.replicas, part="prompts", link=moved)
 
 
 def _kept(plan: ReplicaPlan) -> SequenceCache:
-    return SequenceCache() if plan.cache is None else plan.cache.kept
+    return SequenceCache() if plan.cache is None else plan.cache.sequence_cache
 
 
-def cache_link(kept: SequenceCache, name: str) -> CacheLink:
+def cache_link(sequence_cache: SequenceCache, name: str) -> CacheLink:
     """What the caches of a replica leave by, every rank's part over a link of its own.
 
     Args:
-        kept: What a rank keeps of a sequence.
+        sequence_cache: What a rank keeps of a sequence.
         name: Name of the link.
     """
     link = cluster_catalog.link(name)
     rate = link.bandwidth_bytes_per_s.value * link.achieved_fraction.value
-    return CacheLink(link.latency_s.value, rate, kept)
+    return CacheLink(link.latency_s.value, rate, sequence_cache)
 
 
 @frozen(eq=False)
@@ -297,11 +303,11 @@ def simulate(
     Raises:
         HopelessRunError: If it is.
     """
-    log = RequestLog(plan.asked(columns, streams))
+    log = RequestLog(plan.classified(columns, streams))
     if hopeless is not None:
         progress = partial(_watched, log, hopeless)
     prompts = log.of_prompts() if plan.options.prefill is not None else log
-    full = [pool.full_batch(log.asked) for pool in plan.pools]
+    full = [pool.full_batch(log.requests) for pool in plan.pools]
     pools = [
         ReplicaPool(partial(_replica, pool, prompts if pool.part == "prompts" else log, work))
         for pool, work in zip(plan.pools, full, strict=True)
@@ -315,13 +321,13 @@ def simulate(
     is_language = any(pool.plan.is_continuous for pool in plan.pools)
     arrivals = ArrivalQueue(log, users, front_end().time_s if is_language else None)
     if _is_plain(plan):
-        one = router(plan.options.router, log, streams.stream("router"))
-        fleet = ReplicaFleet(log, replicas, one, arrivals)
-        done = SimulatedFleet(fleet, pools, {}, {})
+        choice = router(plan.options.router, log, streams.stream("router"))
+        fleet = ReplicaFleet(log, replicas, choice, arrivals)
+        simulated = SimulatedFleet(fleet, pools, {}, {})
     else:
-        done = _controlled(plan, log, pools, replicas, arrivals, full, streams)
-    done.fleet.run(progress)
-    return done
+        simulated = _controlled(plan, log, pools, replicas, arrivals, full, streams)
+    simulated.fleet.run(progress)
+    return simulated
 
 
 class HopelessRunError(Exception):
@@ -367,18 +373,18 @@ def _controlled(
     """A fleet with pools, and what changes them."""
     options, routes = plan.options, _routes(plan, pools, log, streams)
     scalers, outages = {}, {}
-    for place, (pool, one) in enumerate(zip(pools, plan.pools, strict=True)):
+    for index, (pool, pool_plan) in enumerate(zip(pools, plan.pools, strict=True)):
         if options.autoscale is not None or options.outages is not None:
-            pool.start_s = one.start_s
+            pool.start_s = pool_plan.start_s
         if options.autoscale is not None:
             policy = options.autoscale
-            scalers[place] = Autoscaler(policy, pool, routes, full[place].per_request_s)
+            scalers[index] = Autoscaler(policy, pool, routes, full[index].per_request_s)
         if options.outages is not None:
-            stream = streams.stream("outages", place)
-            outages[place] = Outages(options.outages, pool, routes, stream)
+            stream = streams.stream("outages", index)
+            outages[index] = Outages(options.outages, pool, routes, stream)
     fleet = ReplicaFleet(log, replicas, routes, arrivals, [*scalers.values(), *outages.values()])
     pairs = zip(pools, plan.pools, strict=True)
-    links = [(pool, one.link) for pool, one in pairs if one.link is not None]
+    links = [(pool, pool_plan.link) for pool, pool_plan in pairs if pool_plan.link is not None]
     transfers = Transfers(log, routes, links) if links else None
     if transfers is not None:
         fleet.controls.append(transfers)
@@ -394,17 +400,17 @@ def _routes(
     options = plan.options
 
     def route(model: int, *parts: Part) -> Route | None:
-        own = [
+        matching_pools = [
             pool
-            for pool, one in zip(pools, plan.pools, strict=True)
-            if one.model == model and one.part in parts
+            for pool, pool_plan in zip(pools, plan.pools, strict=True)
+            if pool_plan.model == model and pool_plan.part in parts
         ]
         choice = router(options.router, log, streams.stream("router", model, len(parts)))
-        return Route(own, choice, options.max_outstanding) if own else None
+        return Route(matching_pools, choice, options.max_outstanding) if matching_pools else None
 
     models = range(len(plan.models))
-    first = [found for m in models if (found := route(m, "all", "prompts")) is not None]
-    return PoolRouter(log, first, [route(model, "further") for model in models])
+    first_routes = [entry for m in models if (entry := route(m, "all", "prompts")) is not None]
+    return PoolRouter(log, first_routes, [route(model, "further") for model in models])
 
 
 def _replica(pool: PoolPlan, log: RequestLog, full: FullBatch) -> Scheduler:
@@ -416,16 +422,16 @@ def _replica(pool: PoolPlan, log: RequestLog, full: FullBatch) -> Scheduler:
 
 def _scheduler(pool: PoolPlan, log: RequestLog) -> Scheduler:
     plan = pool.plan
-    priority = log.asked.priority
+    priority = log.requests.priority
     queue = None if priority is None else PriorityQueue(priority.tolist())
     if not plan.is_continuous:
         window_s = plan.options.batch_window_s
         waits_s = plan.engine.batch_window_s if window_s is None else window_s
         return WindowBatching(log, plan.steps, plan.max_seqs, waits_s, queue)
     cache = None
-    if plan.prefix_cache and log.asked.prefix_group is not None:
+    if plan.prefix_cache and log.requests.prefix_group is not None:
         host_blocks = 0 if plan.options.preemption == "swap" else plan.host_blocks
-        forks, size = log.asked.forks, plan.limits.block_tokens
+        forks, size = log.requests.forks, plan.limits.block_tokens
         cache = PrefixTree(forks, size, host_blocks) if forks else PrefixCache(host_blocks)
     is_further = pool.part == "further"
     return ContinuousBatching(log, plan.steps, plan.limits, cache, queue, comes_cached=is_further)

@@ -38,7 +38,7 @@ _TIMES = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
 
 
 @frozen(eq=False)
-class _Part:
+class _Period:
     """What a pool did in a part of a run.
 
     Attributes:
@@ -61,25 +61,25 @@ class _PoolFigures:
     Attributes:
         pool: Its plan.
         replicas: All replicas it ever had.
-        whole: What they did in the whole run.
-        steady: What they did in its steady part.
+        whole_run: What they did in the whole run.
+        steady_part: What they did in its steady part.
     """
 
     pool: PoolPlan
     replicas: list[Scheduler]
-    whole: _Part
-    steady: _Part
+    whole_run: _Period
+    steady_part: _Period
 
     @property
     def utilisation_fraction(self) -> float:
-        return min(1.0, self.steady.work_s / max(self.steady.paid_s, 1e-12))
+        return min(1.0, self.steady_part.work_s / max(self.steady_part.paid_s, 1e-12))
 
-    def energy_j(self, part: _Part) -> float | None:
+    def energy_j(self, period: _Period) -> float | None:
         """Energy of steps and of the idle time between them; None where unknown."""
         idle_w = self.pool.plan.steps.idle_w
         if idle_w is None:
             return None
-        return part.steps_j + idle_w * max(part.paid_s - part.busy_s, 0.0)
+        return period.steps_j + idle_w * max(period.paid_s - period.busy_s, 0.0)
 
     @property
     def devices(self) -> int:
@@ -91,15 +91,15 @@ class _PoolFigures:
         idle_w = self.pool.plan.steps.idle_w
         if idle_w is None:
             return None
-        return sum(max(one.tally.peak_power_w, idle_w) for one in self.replicas)
+        return sum(max(replica.tally.peak_power_w, idle_w) for replica in self.replicas)
 
-    def cost_usd(self, part: _Part) -> float | None:
+    def cost_usd(self, period: _Period) -> float | None:
         """What all devices cost while they are paid; None where the price is unknown."""
         usd_per_hour = self.pool.price.usd_per_hour
         if usd_per_hour is None:
             return None
         devices = self.pool.plan.options.devices_per_replica
-        return usd_per_hour * devices * part.paid_s / SECONDS_PER_HOUR
+        return usd_per_hour * devices * period.paid_s / SECONDS_PER_HOUR
 
 
 def _cache_tokens(plan: ReplicaPlan) -> dict[str, Any]:
@@ -117,24 +117,29 @@ def _load(
     """When the last of a load came, what it is counted in, and its times; of sessions it comes as
     long as they begin.
     """
-    if log.asked.session is None:
+    if log.requests.session is None:
         return float(arrived.max(initial=start_s)), "requests", times
-    return float(np.nanmax(log.asked.arrival_s)), "sessions", session_times(log)
+    return float(np.nanmax(log.requests.arrival_s)), "sessions", session_times(log)
 
 
 def result_of(
-    plan: Deployment, done: SimulatedFleet, *, load: Mapping[str, Any], seed: int, is_closed: bool
+    plan: Deployment,
+    simulated: SimulatedFleet,
+    *,
+    load: Mapping[str, Any],
+    seed: int,
+    is_closed: bool,
 ) -> ServingResult:
     """The result of a simulation.
 
     Args:
         plan: The fleet.
-        done: Its simulation.
+        simulated: Its simulation.
         load: What the load was, for the inputs.
         seed: Of the random numbers.
         is_closed: Whether users wait for their answers.
     """
-    fleet, first = done.fleet, plan.pools[0]
+    fleet, first_pool = simulated.fleet, plan.pools[0]
     times = RequestTimes.of(fleet.log)
     arrived = fleet.log.column("arrival_s")
     start_s = float(np.nanmin(arrived))
@@ -145,18 +150,20 @@ def result_of(
     last_s, unit, loads = _load(fleet.log, times, arrived, start_s)
     steady_s = loads.steady_part(start_s, last_s, start_s + duration_s)
     served = times.within(*steady_s)
-    pools = _pools(plan, done, start_s, steady_s, served)
+    pools = _pools(plan, simulated, start_s, steady_s, served)
     offered = _offered(pools, duration_s / max(last_s - start_s, 1e-12))
     saturated, notes = trust(loads, offered, is_closed=is_closed, unit=unit)
-    rows = (_row(plan, done, place, one, duration_s) for place, one in enumerate(pools))
+    rows = (
+        _row(plan, simulated, index, figures, duration_s) for index, figures in enumerate(pools)
+    )
     return ServingResult(
-        workload=first.plan.run.workload.name,
-        device=first.plan.run.device.name,
-        replicas=first.replicas,
+        workload=first_pool.plan.run.workload.name,
+        device=first_pool.plan.run.device.name,
+        replicas=first_pool.replicas,
         **_counts(pools),
-        engine=first.plan.engine_name,
-        plan=first.plan.to_dict(),
-        **_cache_tokens(first.plan),
+        engine=first_pool.plan.engine_name,
+        plan=first_pool.plan.to_dict(),
+        **_cache_tokens(first_pool.plan),
         requests=came,
         completed=len(times),
         duration_s=duration_s,
@@ -176,17 +183,21 @@ def result_of(
         seed=seed,
         pools=tuple(rows),
         log=fleet.log,
-        curves=load_curves(fleet, start_s, _idle_w(plan, done)),
-        runs={"further": first.plan.run, "prompts": _prompts(plan).plan.run},
-        inputs={"load": load, "run": first.plan.run.to_dict(), "options": asdict(plan.options)},
-        provenance=replace(first.plan.run.provenance, version=__version__, seed=seed),
-        warnings=(*_engine_notes(plan), *_skips(done), *notes, *_pool_notes(pools)),
+        curves=load_curves(fleet, start_s, _idle_w(plan, simulated)),
+        runs={"further": first_pool.plan.run, "prompts": _prompts(plan).plan.run},
+        inputs={
+            "load": load,
+            "run": first_pool.plan.run.to_dict(),
+            "options": asdict(plan.options),
+        },
+        provenance=replace(first_pool.plan.run.provenance, version=__version__, seed=seed),
+        warnings=(*_engine_notes(plan), *_skips(simulated), *notes, *_pool_notes(pools)),
     )
 
 
 def _pool_notes(pools: list[_PoolFigures]) -> list[str]:
     """What replicas that differ, and prices, are to be known for; each once."""
-    prices = dict.fromkeys(note for one in pools for note in one.pool.price.notes)
+    prices = dict.fromkeys(note for figures in pools for note in figures.pool.price.notes)
     return [*_spread_replicas(pools), *prices]
 
 
@@ -197,14 +208,17 @@ def _engine_notes(plan: Deployment) -> tuple[str, ...]:
     notes = [note for pool in plan.pools for note in pool.plan.run.workload.notices]
     notes += [note for pool in plan.pools if (note := pool.plan.engine.note)]
     served = (ServedRun(pool.plan.run, engine_name=pool.plan.engine_name) for pool in plan.pools)
-    return tuple(dict.fromkeys((*notes, *(note for one in served for note in one.learned_notes))))
+    return tuple(dict.fromkeys((*notes, *(note for run in served for note in run.learned_notes))))
 
 
 def _offered(pools: Sequence[_PoolFigures], stretch: float) -> float:
     """Work that arrives over what the busiest pool can do, where a run took so many times as long
     as its arrivals.
     """
-    return max(one.whole.work_s * stretch / max(one.whole.paid_s, 1e-12) for one in pools)
+    return max(
+        figures.whole_run.work_s * stretch / max(figures.whole_run.paid_s, 1e-12)
+        for figures in pools
+    )
 
 
 def _of_requests(
@@ -222,12 +236,14 @@ def _of_requests(
     targets = plan.options.targets
     met = None if all(slo.is_empty for slo in targets) else times.met(targets)
     rows: list[Document] = []
-    for place, (one, slo) in enumerate(zip(classes, targets, strict=False)):
-        own, count = times.service_class == place, int((came == place).sum())
-        good = None if met is None or slo.is_empty else met[own]
-        figures = _quality(times.of_class(place), good, count, served.requests[own], served.seconds)
-        head = {"name": one.name, "priority": one.priority, "requests": count}
-        rows.append({**head, "completed": int(own.sum()), **figures})
+    for index, (service_class, slo) in enumerate(zip(classes, targets, strict=False)):
+        in_class, count = times.service_class == index, int((came == index).sum())
+        good = None if met is None or slo.is_empty else met[in_class]
+        figures = _quality(
+            times.of_class(index), good, count, served.requests[in_class], served.seconds
+        )
+        head = {"name": service_class.name, "priority": service_class.priority, "requests": count}
+        rows.append({**head, "completed": int(in_class.sum()), **figures})
     return {
         "throughput_requests_per_s": float(served.requests.sum()) / served.seconds,
         **_quality(times, met, len(came), served.requests, served.seconds),
@@ -261,66 +277,68 @@ def _prompts(plan: Deployment) -> PoolPlan:
 
 def _pools(
     plan: Deployment,
-    done: SimulatedFleet,
+    simulated: SimulatedFleet,
     start_s: float,
     steady_s: tuple[float, float],
     served: ServedPart,
 ) -> list[_PoolFigures]:
-    fleet, found = done.fleet, []
+    fleet, figures = simulated.fleet, []
     edges_s = np.array([start_s, *steady_s, max(fleet.now_s, steady_s[1])])
-    for pool, members in zip(plan.pools, done.pools, strict=True):
-        replicas = [fleet.replicas[place] for place in members.members]
+    for pool, members in zip(plan.pools, simulated.pools, strict=True):
+        replicas = [fleet.replicas[index] for index in members.members]
         paid_parts_s = sum(
-            (paid_s(fleet, place, edges_s) for place in members.members), np.zeros(3)
+            (paid_s(fleet, index, edges_s) for index in members.members), np.zeros(3)
         )
-        parts = sum((one.tally.history.between(edges_s) for one in replicas), np.zeros((3, 3)))
-        full = pool.full_batch(fleet.log.asked)
-        whole = _Part(
+        parts = sum(
+            (replica.tally.history.between(edges_s) for replica in replicas), np.zeros((3, 3))
+        )
+        full = pool.full_batch(fleet.log.requests)
+        whole_run = _Period(
             paid_s=float(np.sum(paid_parts_s)),
-            busy_s=sum(one.tally.busy_s for one in replicas),
-            steps_j=sum(one.tally.energy_j for one in replicas),
+            busy_s=sum(replica.tally.busy_s for replica in replicas),
+            steps_j=sum(replica.tally.energy_j for replica in replicas),
             work_s=_work_s(full, replicas),
         )
-        steady = whole
+        steady = whole_run
         if steady_s[0] > start_s:
             busy_s, steps_j, _ = parts[:, 1]
             work_s = _work_s(full, replicas, served.prompt_fraction, served.further_fraction)
-            steady = _Part(float(paid_parts_s[1]), float(busy_s), float(steps_j), work_s)
-        found.append(_PoolFigures(pool, replicas, whole, steady))
-    return found
+            steady = _Period(float(paid_parts_s[1]), float(busy_s), float(steps_j), work_s)
+        figures.append(_PoolFigures(pool, replicas, whole_run, steady))
+    return figures
 
 
-def _idle_w(plan: Deployment, done: SimulatedFleet) -> list[float | None]:
+def _idle_w(plan: Deployment, simulated: SimulatedFleet) -> list[float | None]:
     """Idle power of each replica that there ever was."""
-    found: list[float | None] = [None] * len(done.fleet.replicas)
-    for pool, members in zip(plan.pools, done.pools, strict=True):
-        for place in members.members:
-            found[place] = pool.plan.steps.idle_w
-    return found
+    idle_w: list[float | None] = [None] * len(simulated.fleet.replicas)
+    for pool, members in zip(plan.pools, simulated.pools, strict=True):
+        for index in members.members:
+            idle_w[index] = pool.plan.steps.idle_w
+    return idle_w
 
 
 def _work_s(
     full: FullBatch, replicas: list[Scheduler], prompt_fraction: float = 1.0, further: float = 1.0
 ) -> float:
     """Seconds of full batches that shares of a pool's work take."""
-    prompts = sum(one.tally.prompt_tokens for one in replicas)
-    gaps = sum(float(one.tally.gap_count.sum()) for one in replicas)
+    prompts = sum(replica.tally.prompt_tokens for replica in replicas)
+    gaps = sum(float(replica.tally.gap_count.sum()) for replica in replicas)
     return full.work_s(prompt_fraction * prompts, further * gaps)
 
 
 def _mean_use(pools: list[_PoolFigures]) -> float:
     """Utilisation of all pools, by the time they are paid."""
-    paid_s = sum(one.steady.paid_s for one in pools)
-    return min(1.0, sum(one.steady.work_s for one in pools) / max(paid_s, 1e-12))
+    paid_s = sum(figures.steady_part.paid_s for figures in pools)
+    return min(1.0, sum(figures.steady_part.work_s for figures in pools) / max(paid_s, 1e-12))
 
 
-def _skips(done: SimulatedFleet) -> list[str]:
+def _skips(simulated: SimulatedFleet) -> list[str]:
     """What was left out, by reason."""
-    notes, fleet = [], done.fleet
+    notes, fleet = [], simulated.fleet
     rejected = fleet.log.rejected
     if rejected:
-        first, reason = next(iter(rejected.items()))
-        notes.append(f"{len(rejected)} requests refused; the first, request {first}, {reason}")
+        request, reason = next(iter(rejected.items()))
+        notes.append(f"{len(rejected)} requests refused; the first, request {request}, {reason}")
     if fleet.parked_count:
         notes.append(f"{fleet.parked_count} requests found no replica until the end")
     if fleet.is_interrupted:
@@ -331,12 +349,15 @@ def _skips(done: SimulatedFleet) -> list[str]:
 def _spread_replicas(pools: list[_PoolFigures]) -> list[str]:
     """Replicas that no instance of their offer holds."""
     notes = []
-    for pool in (one.pool for one in pools):
-        ranks, each = pool.plan.options.devices_per_replica, pool.price.devices_per_instance
-        if each is not None and ranks > max(each, 1):
+    for pool in (figures.pool for figures in pools):
+        ranks, instance_devices = (
+            pool.plan.options.devices_per_replica,
+            pool.price.devices_per_instance,
+        )
+        if instance_devices is not None and ranks > max(instance_devices, 1):
             notes.append(
-                f"a replica of {ranks} devices spans instances of {each:g} at {pool.price.offer}: "
-                "name an offer whose instances hold it"
+                f"a replica of {ranks} devices spans instances of {instance_devices:g} at "
+                f"{pool.price.offer}: name an offer whose instances hold it"
             )
     return notes
 
@@ -344,12 +365,12 @@ def _spread_replicas(pools: list[_PoolFigures]) -> list[str]:
 def _energy(pools: list[_PoolFigures], served: ServedPart) -> Document:
     """Energy of all pools; unknown where that of one is."""
     names = ("energy_j", "energy_j_per_token", "average_power_w", "peak_power_w")
-    whole = [one.energy_j(one.whole) for one in pools]
-    steady = [one.energy_j(one.steady) for one in pools]
-    peaks = [one.peak_power_w for one in pools]
-    if None in whole:
+    whole_run = [pool.energy_j(pool.whole_run) for pool in pools]
+    steady = [pool.energy_j(pool.steady_part) for pool in pools]
+    peaks = [pool.peak_power_w for pool in pools]
+    if None in whole_run:
         return dict.fromkeys(names)
-    energy, steady_j, peak = (sum(filter(None, figures)) for figures in (whole, steady, peaks))
+    energy, steady_j, peak = (sum(filter(None, figures)) for figures in (whole_run, steady, peaks))
     count = served.tokens or float(served.requests.sum())
     values = (energy, steady_j / count if count else None, steady_j / served.seconds, peak)
     return dict(zip(names, values, strict=True))
@@ -357,13 +378,15 @@ def _energy(pools: list[_PoolFigures], served: ServedPart) -> Document:
 
 def _cost(pools: list[_PoolFigures], served: ServedPart) -> Document:
     """USD per million generated tokens and per 1,000 requests, every device paid all the time."""
-    offers = dict.fromkeys(one.pool.price.offer for one in pools if one.pool.price.offer)
+    offers = dict.fromkeys(
+        figures.pool.price.offer for figures in pools if figures.pool.price.offer
+    )
     cost: Document = {
         "cost_usd_per_million_tokens": None,
         "cost_usd_per_1000_requests": None,
         "offer": " + ".join(offers) or None,
     }
-    paid = [one.cost_usd(one.steady) for one in pools]
+    paid = [figures.cost_usd(figures.steady_part) for figures in pools]
     if None in paid:
         return cost
     usd, requests = sum(filter(None, paid)), float(served.requests.sum())
@@ -376,23 +399,23 @@ def _cost(pools: list[_PoolFigures], served: ServedPart) -> Document:
 
 def _of_sessions(log: RequestLog, cost: Document) -> Document:
     """What a load costs, and the figures of its sessions where it has some."""
-    if log.asked.session is None:
+    if log.requests.session is None:
         return cost
     times, usd = session_times(log), cost["cost_usd_per_1000_requests"]
-    each = len(log) / len(np.unique(log.asked.session))
+    requests_per_session = len(log) / len(np.unique(log.requests.session))
     return {
         **cost,
         "sessions": len(times),
         "session_s": distribution(times.e2e_s),
-        "cost_usd_per_session": None if usd is None else usd / 1000 * each,
+        "cost_usd_per_session": None if usd is None else usd / 1000 * requests_per_session,
     }
 
 
 def _counts(pools: list[_PoolFigures]) -> Document:
     """Devices of all pools at the start, and the instances that have them."""
-    instances = [one.pool.price.instances(one.devices) for one in pools]
+    instances = [figures.pool.price.instances(figures.devices) for figures in pools]
     return {
-        "devices": sum(one.devices for one in pools),
+        "devices": sum(figures.devices for figures in pools),
         "instances": None if None in instances else sum(filter(None, instances)),
     }
 
@@ -400,14 +423,14 @@ def _counts(pools: list[_PoolFigures]) -> Document:
 def _month(pools: list[_PoolFigures], served: ServedPart) -> Document:
     """A month of the steady part: cost and energy of all pools, and its carbon."""
     months = HOURS_PER_YEAR / 12 * SECONDS_PER_HOUR / served.seconds
-    paid = [one.cost_usd(one.steady) for one in pools]
-    joules = [one.energy_j(one.steady) for one in pools]
+    paid = [figures.cost_usd(figures.steady_part) for figures in pools]
+    joules = [figures.energy_j(figures.steady_part) for figures in pools]
     kwh = [None if energy is None else energy * months / _JOULE_PER_KWH for energy in joules]
     carbon = [
         None
-        if own is None or one.pool.price.kgco2e_per_kwh is None
-        else own * one.pool.price.kgco2e_per_kwh
-        for own, one in zip(kwh, pools, strict=True)
+        if pool_kwh is None or figures.pool.price.kgco2e_per_kwh is None
+        else pool_kwh * figures.pool.price.kgco2e_per_kwh
+        for pool_kwh, figures in zip(kwh, pools, strict=True)
     ]
     return {
         "cost_usd_per_month": None if None in paid else months * sum(filter(None, paid)),
@@ -417,11 +440,15 @@ def _month(pools: list[_PoolFigures], served: ServedPart) -> Document:
 
 
 def _row(
-    plan: Deployment, done: SimulatedFleet, place: int, figures: _PoolFigures, duration_s: float
+    plan: Deployment,
+    simulated: SimulatedFleet,
+    index: int,
+    figures: _PoolFigures,
+    duration_s: float,
 ) -> Document:
     """A pool's figures, ready for JSON."""
-    pool, scaler, outages = figures.pool, done.scalers.get(place), done.outages.get(place)
-    moves = done.transfers if pool.part == "prompts" else None
+    pool, scaler, outages = figures.pool, simulated.scalers.get(index), simulated.outages.get(index)
+    moves = simulated.transfers if pool.part == "prompts" else None
     return {
         "workload": plan.models[pool.model],
         "device": pool.plan.run.device.name,
@@ -429,11 +456,11 @@ def _row(
         "engine": pool.plan.engine_name,
         "replicas": pool.replicas,
         "devices": figures.devices,
-        "mean_replicas": figures.whole.paid_s / duration_s,
+        "mean_replicas": figures.whole_run.paid_s / duration_s,
         "utilisation_fraction": figures.utilisation_fraction,
-        "energy_j": figures.energy_j(figures.whole),
-        "cost_usd": figures.cost_usd(figures.whole),
-        "cold_start_s": done.pools[place].start_s or None,
+        "energy_j": figures.energy_j(figures.whole_run),
+        "cost_usd": figures.cost_usd(figures.whole_run),
+        "cold_start_s": simulated.pools[index].start_s or None,
         "replicas_started": 0 if scaler is None else scaler.started,
         "replicas_removed": 0 if scaler is None else scaler.removed,
         "replicas_lost": 0 if outages is None else outages.losses,

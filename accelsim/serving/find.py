@@ -80,7 +80,7 @@ class Found:
     def sentence(self) -> str:
         """The answer in words."""
         result, low, high = self.result, self.attainment_low, self.attainment_high
-        asked = result.inputs["options"]["slo"]["attainment_fraction"]
+        attainment_fraction = result.inputs["options"]["slo"]["attainment_fraction"]
         ends = f"{100 * low:.1f} to {100 * high:.1f} %"
         sample = f"95 % interval, {result.requests:,} requests"
         if self.question == "limits":
@@ -94,12 +94,12 @@ class Found:
         unit, best, limit = _WORDS[self.question]
         if result.sessions is not None:
             unit = unit.replace("requests", "sessions")
-        each = " of each class" if result.classes else ""
-        what = "" if self.question == "max-rate" else f": {result.deployed}"
+        scope = " of each class" if result.classes else ""
+        deployed = "" if self.question == "max-rate" else f": {result.deployed}"
         return (
-            f"{self.value:.4g} {unit} {best} for the targets{what}. {ends} of the requests{each} "
-            f"meet them ({sample}), {100 * asked:g} % have to. Nothing {limit} {self.bound:.4g} "
-            f"{unit} can."
+            f"{self.value:.4g} {unit} {best} for the targets{deployed}. {ends} of the requests"
+            f"{scope} meet them ({sample}), {100 * attainment_fraction:g} % have to. Nothing "
+            f"{limit} {self.bound:.4g} {unit} can."
         )
 
 
@@ -157,28 +157,29 @@ def find(
             return _max_rate(search)
         return _limits(search) if question == "limits" else _min_replicas(search)
 
-    found = answered(options)
-    return found if steps is not None else _told_of_guesses(found, options, answered)
+    answer = answered(options)
+    return answer if steps is not None else _told_of_guesses(answer, options, answered)
 
 
 def _told_of_guesses(
-    found: Found, options: ServingOptions, answered: Callable[[ServingOptions], Found]
+    answer: Found, options: ServingOptions, answered: Callable[[ServingOptions], Found]
 ) -> Found:
     """An answer with what it is where the model guesses tokens with layers of its own, if it has
     them and nobody says.
     """
-    runs = found.result.runs.values()
+    runs = answer.result.runs.values()
     if options.speculation is not None or not any(predicted_tokens(run.workload) for run in runs):
-        return found
-    other = "unmet"
+        return answer
+    guessing_value = "unmet"
     with suppress(DoesNotFitError, InvalidValueError):
-        other = f"{answered(replace(options, speculation=USUAL_GUESSES)).value:.4g}"
+        guessing_value = f"{answered(replace(options, speculation=USUAL_GUESSES)).value:.4g}"
     told = (
-        f"speculation is not said: this is without it, and {other} in place of {found.value:.4g} "
-        "with the model's own layers of multi-token prediction (--speculate 1:0.85:mtp)"
+        f"speculation is not said: this is without it, and {guessing_value} in place of "
+        f"{answer.value:.4g} with the model's own layers of multi-token prediction "
+        "(--speculate 1:0.85:mtp)"
     )
-    result = found.result
-    return replace(found, result=replace(result, warnings=(*result.warnings, told)))
+    result = answer.result
+    return replace(answer, result=replace(result, warnings=(*result.warnings, told)))
 
 
 def _rate(
@@ -216,8 +217,8 @@ def _cheapest(layouts: Layouts, options: ServingOptions, paid: PriceChoice | Non
         raise InvalidValueError("device", layouts.device, "a device with an offer", remedy)
     able = [search for search in searches if search.is_able]
     if not able:
-        first, further = map(min, zip(*(search.alone_s for search in searches), strict=True))
-        alone = f"TTFT {duration(first)}, TPOT {duration(further)}"
+        first_s, further_s = map(min, zip(*(search.alone_s for search in searches), strict=True))
+        alone = f"TTFT {duration(first_s)}, TPOT {duration(further_s)}"
         allowed = f"targets that a request alone meets ({alone})"
         raise InvalidValueError("slo", str(options.slo), allowed, "Choose a faster device.")
     able.sort(key=lambda search: search.bound_usd_per_hour)
@@ -226,12 +227,12 @@ def _cheapest(layouts: Layouts, options: ServingOptions, paid: PriceChoice | Non
         if best is not None and search.bound_usd_per_hour >= best[0]:
             break
         most = search.most_below(math.inf if best is None else best[0])
-        found = search.fewest_within(most)
+        fewest = search.fewest_within(most)
         count += search.count
-        if found is not None:
+        if fewest is not None:
             best = (
-                search.usd_per_hour(found[0]),
-                _found(search, "cheapest", found[0], bound, found[1]),
+                search.usd_per_hour(fewest[0]),
+                _answer(search, "cheapest", fewest[0], bound, fewest[1]),
             )
     if best is None:
         raise InvalidValueError("slo", options.slo, "targets that a layout meets")
@@ -253,7 +254,7 @@ def _max_rate(search: LayoutSearch) -> Found:
             low, best = middle, result
         else:
             high = middle
-    return _found(search, "max-rate", low, bound, best)
+    return _answer(search, "max-rate", low, bound, best)
 
 
 def _min_replicas(search: LayoutSearch) -> Found:
@@ -262,10 +263,10 @@ def _min_replicas(search: LayoutSearch) -> Found:
     Raises:
         InvalidValueError: If no number of them meets the targets.
     """
-    found = search.fewest_within(MOST_REPLICAS)
-    if found is None:
+    fewest = search.fewest_within(MOST_REPLICAS)
+    if fewest is None:
         _refuse(search, search.simulate(search.rate_per_s, MOST_REPLICAS))
-    return _found(search, "min-replicas", found[0], search.fewest, found[1])
+    return _answer(search, "min-replicas", fewest[0], search.fewest, fewest[1])
 
 
 def _limits(search: LayoutSearch) -> Found:
@@ -286,7 +287,7 @@ def _limits(search: LayoutSearch) -> Found:
             high, best = middle, smaller
         else:
             low = middle
-    return _found(search, "limits", share_met(best), 1.0, best)
+    return _answer(search, "limits", share_met(best), 1.0, best)
 
 
 def _sequences(search: LayoutSearch, tokens: int, fraction: float) -> ServingResult:
@@ -294,14 +295,14 @@ def _sequences(search: LayoutSearch, tokens: int, fraction: float) -> ServingRes
     smallest.
     """
     counts = [count for count in _SEQS if count <= tokens]
-    tried = lru_cache(lambda place: _under(search, counts[place], tokens, fraction))
+    tried = lru_cache(lambda index: _under(search, counts[index], tokens, fraction))
     low, high = 0, len(counts) - 1
     while high - low > 2:
-        first, second = low + (high - low) // 3, high - (high - low) // 3
-        if share_met(tried(first)) >= share_met(tried(second)) > 0.0:
-            high = second
+        lower_third, upper_third = low + (high - low) // 3, high - (high - low) // 3
+        if share_met(tried(lower_third)) >= share_met(tried(upper_third)) > 0.0:
+            high = upper_third
         else:
-            low = first
+            low = lower_third
     return max(map(tried, range(low, high + 1)), key=share_met)
 
 
@@ -324,16 +325,18 @@ def _under(
 
 def _refuse(search: LayoutSearch, result: ServingResult) -> NoReturn:
     share = 100 * share_met(result)
-    first, further = result.ttft_s["p50"], result.tpot_s["p50"]
+    first_s, further_s = result.ttft_s["p50"], result.tpot_s["p50"]
     times = ", ".join(
-        f"{name} {duration(value)}" for name, value in (("TTFT", first), ("TPOT", further)) if value
+        f"{name} {duration(value)}"
+        for name, value in (("TTFT", first_s), ("TPOT", further_s))
+        if value
     )
     allowed = f"targets that can be met: with little load {share:.1f} % do; medians {times}"
-    asked = "; ".join(str(slo) for slo in search.plan.options.targets if not slo.is_empty)
-    raise InvalidValueError("slo", asked, allowed, "Choose a faster device.")
+    targets = "; ".join(str(slo) for slo in search.plan.options.targets if not slo.is_empty)
+    raise InvalidValueError("slo", targets, allowed, "Choose a faster device.")
 
 
-def _found(
+def _answer(
     search: LayoutSearch, question: str, value: float, bound: float, best: ServingResult
 ) -> Found:
     low, high = _wilson(*least_met(best))

@@ -62,7 +62,7 @@ def drawn_requests(
 
 
 @lru_cache(maxsize=256)
-def _kept_plan(
+def _cached_plan(
     _: RunKey,
     workload: str,
     device: str | DeviceProfile,
@@ -131,7 +131,7 @@ class Layouts:
             return replica_plan(*run, options, max_context=reach, steps=self.steps)
         usual = replace(options, slo=SloTargets(), replicas=1)
         files = RunKey(resolve(*run))  # those of today, where a name is that of a file
-        return replace(_kept_plan(files, *run, usual, reach), options=options)
+        return replace(_cached_plan(files, *run, usual, reach), options=options)
 
     def at_rate(self, rate_per_s: float) -> Layouts:
         """The same under another rate."""
@@ -195,9 +195,14 @@ def least_met(result: ServingResult) -> tuple[float, int]:
     """Share of the requests that met the targets, and how many there are; of the class that met
     them least, where there are some.
     """
-    whole = {"slo_attainment_fraction": result.slo_attainment_fraction, "requests": result.requests}
-    rows = [one for one in result.classes if one["slo_attainment_fraction"] is not None]
-    return min((one["slo_attainment_fraction"] or 0.0, one["requests"]) for one in rows or [whole])
+    all_requests = {
+        "slo_attainment_fraction": result.slo_attainment_fraction,
+        "requests": result.requests,
+    }
+    rows = [row for row in result.classes if row["slo_attainment_fraction"] is not None]
+    return min(
+        (row["slo_attainment_fraction"] or 0.0, row["requests"]) for row in rows or [all_requests]
+    )
 
 
 def share_met(result: ServingResult) -> float:
@@ -258,8 +263,8 @@ class LayoutSearch:
 
     def usd_per_hour(self, replicas: int) -> float:
         """Price of replicas."""
-        each = self.price(replicas).usd_per_hour or 0.0
-        return each * self.plan.options.devices_per_replica * replicas
+        device_usd_per_hour = self.price(replicas).usd_per_hour or 0.0
+        return device_usd_per_hour * self.plan.options.devices_per_replica * replicas
 
     def most_below(self, usd_per_hour: float) -> int:
         """Most replicas that cost less, and those of full batches at least."""
@@ -301,11 +306,11 @@ class LayoutSearch:
         """
         share, plan, drawn = self.plan.options.slo.attainment_fraction, self.plan, self.columns
         prompt = float(np.quantile(drawn.prompt_tokens, share, method="inverted_cdf"))
-        held = float(np.quantile(drawn.prompt_tokens + 0.5 * drawn.output_tokens, share))
+        cached_tokens = float(np.quantile(drawn.prompt_tokens + 0.5 * drawn.output_tokens, share))
         tokens = min(max(int(prompt), 1), plan.max_batch_tokens)
-        first = plan.steps.step(tokens, 0.5 * tokens * (tokens + 1.0), 0, 0)[0]
+        first_s = plan.steps.step(tokens, 0.5 * tokens * (tokens + 1.0), 0, 0)[0]
         has_more = bool((drawn.output_tokens > 1).any())
-        return first, plan.steps.decode_run(1, held, 1)[0] if has_more else 0.0
+        return first_s, plan.steps.decode_run(1, cached_tokens, 1)[0] if has_more else 0.0
 
     def full_dynamic_j(self, idle_w: float) -> float:
         """Energy of a request, or of all of a session's, in a full batch on top of idle power; no
@@ -321,18 +326,18 @@ class LayoutSearch:
         if shape.output_tokens > 1:
             further = plan.steps.decode_run(count, count * shape.decode_context, 1)
             parts.append((further, (shape.output_tokens - 1) / count))
-        each = sum(max(joules - idle_w * time_s, 0.0) * n for (time_s, joules), n in parts)
-        return each * self.columns.per_start
+        request_j = sum(max(joules - idle_w * time_s, 0.0) * n for (time_s, joules), n in parts)
+        return request_j * self.columns.per_start
 
     @property
     def is_able(self) -> bool:
         """Whether requests alone meet the targets: else no number of replicas does."""
-        slo, (first, further) = _loosest(self.plan.options), self.alone_s
+        slo, (first_s, further_s) = _loosest(self.plan.options), self.alone_s
         if not self.plan.is_continuous or self.plan.options.guessed is not None:
             return True
         is_new = self.columns.prefix_group is None  # else a part of the prompt is cached
-        is_soon = not is_new or first <= (slo.ttft_s or math.inf)
-        return is_soon and further <= (slo.tpot_s or math.inf)
+        is_soon = not is_new or first_s <= (slo.ttft_s or math.inf)
+        return is_soon and further_s <= (slo.tpot_s or math.inf)
 
     def simulate(
         self,
@@ -372,10 +377,13 @@ class LayoutSearch:
         than now.
         """
         names = ("arrival_s", "first_token_s", "finish_s")
-        arrival, first, finish = (np.fmin(log.column(name), now_s) for name in names)
+        arrival, first_token_s, finish = (np.fmin(log.column(name), now_s) for name in names)
         lengths, classes = ("output_tokens", "prompt_tokens"), np.asarray(log.service_class)
         columns = (*map(log.column, lengths), classes)
-        times, options = RequestTimes(arrival, arrival, first, finish, *columns), self.plan.options
+        times, options = (
+            RequestTimes(arrival, arrival, first_token_s, finish, *columns),
+            self.plan.options,
+        )
         missed = np.bincount(classes, ~times.met(options.targets), len(options.targets))
         count = np.bincount(classes, minlength=len(missed))
         return bool((missed > (1 - options.slo.attainment_fraction) * count).any())
@@ -401,18 +409,18 @@ class LayoutSearch:
         """Whether the fewest replicas are known."""
         return self.enough is not None and self.enough[0] == self.too_few + 1
 
-    def narrow(self, most: int, first: int = 0) -> None:
+    def narrow(self, most: int, first_guess: int = 0) -> None:
         """One simulation more: from the bound up, by steps that double while replicas are far from
         enough, until they suffice; then the bracket is halved.
 
         Args:
             most: Most replicas of interest.
-            first: Replicas to begin with, where a guess is known.
+            first_guess: Replicas to begin with, where a guess is known.
         """
         if self.enough is None:
-            guess = max(first, self.too_few + self._step)
+            guess = max(first_guess, self.too_few + self._step)
             guess = most if most <= guess + 1 else guess
-            self._step *= 1 if guess == first else 2
+            self._step *= 1 if guess == first_guess else 2
         else:
             guess = (self.too_few + self.enough[0]) // 2
         was_far = self._lasted_fraction <= _NEARLY

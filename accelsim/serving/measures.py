@@ -53,15 +53,15 @@ class RequestTimes:
     def of(cls, log: RequestLog) -> RequestTimes:
         """Times of a log."""
         arrival_s, finish_s = log.column("arrival_s"), log.column("finish_s")
-        places: Any = slice(None)  # all, in their order: no copy
+        order: Any = slice(None)  # all, in their order: no copy
         if not np.isfinite(finish_s).all() or (np.diff(arrival_s) < 0).any():
-            done = np.flatnonzero(np.isfinite(finish_s))
-            places = done[np.argsort(arrival_s[done], kind="stable")]
-        return cls(*(log.column(field.name)[places] for field in fields(cls)))
+            ended = np.flatnonzero(np.isfinite(finish_s))
+            order = ended[np.argsort(arrival_s[ended], kind="stable")]
+        return cls(*(log.column(field.name)[order] for field in fields(cls)))
 
-    def of_class(self, place: int) -> RequestTimes:
+    def of_class(self, class_index: int) -> RequestTimes:
         """Those of a class of service."""
-        rows = self.service_class == place
+        rows = self.service_class == class_index
         return replace(self, **{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
     @property
@@ -102,8 +102,10 @@ class RequestTimes:
         """
         good = np.ones(len(self), dtype=bool)
         if len(targets) > 1:
-            for place, own in enumerate(targets):
-                good[self.service_class == place] = self.of_class(place).met([own])
+            for class_index, class_targets in enumerate(targets):
+                good[self.service_class == class_index] = self.of_class(class_index).met(
+                    [class_targets]
+                )
             return good
         (slo,) = targets
         if slo.ttft_s is not None:
@@ -144,13 +146,13 @@ class RequestTimes:
             begin_s: Where it begins.
             end_s: Where it ends.
         """
-        part = begin_s, end_s
-        prompt = _share_within(self.scheduled_s, self.first_token_s, part)
-        further = _share_within(self.first_token_s, self.finish_s, part)
+        span_s = begin_s, end_s
+        prompt = _share_within(self.scheduled_s, self.first_token_s, span_s)
+        further = _share_within(self.first_token_s, self.finish_s, span_s)
         generated = np.minimum(self.output_tokens, 1), np.maximum(self.output_tokens - 1, 0)
         return ServedPart(
             seconds=end_s - begin_s,
-            requests=_share_within(self.scheduled_s, self.finish_s, part),
+            requests=_share_within(self.scheduled_s, self.finish_s, span_s),
             tokens=float(prompt @ generated[0] + further @ generated[1]),
             prompt_fraction=_weighted(prompt, self.prompt_tokens),
             further_fraction=_weighted(further, generated[1]),
@@ -176,11 +178,13 @@ class ServedPart:
     further_fraction: float
 
 
-def _share_within(begin_s: FloatArray, end_s: FloatArray, part: tuple[float, float]) -> FloatArray:
+def _share_within(
+    begin_s: FloatArray, end_s: FloatArray, span_s: tuple[float, float]
+) -> FloatArray:
     """Share of spans of time inside a part; of those without length, whether they end in it."""
     length = end_s - begin_s
-    inside = np.minimum(end_s, part[1]) - np.maximum(begin_s, part[0])
-    share: FloatArray = ((end_s > part[0]) & (end_s <= part[1])).astype(np.float64)
+    inside = np.minimum(end_s, span_s[1]) - np.maximum(begin_s, span_s[0])
+    share: FloatArray = ((end_s > span_s[0]) & (end_s <= span_s[1])).astype(np.float64)
     np.divide(np.maximum(inside, 0.0), length, out=share, where=length > 0)
     return share
 
@@ -195,29 +199,29 @@ def distribution(values: FloatArray) -> dict[str, float | None]:
     names = ["mean", *(f"p{percentile:g}" for percentile in PERCENTILES)]
     if not len(values):
         return dict.fromkeys(names)
-    found = [values.mean(), *np.percentile(values, PERCENTILES)]
-    return dict(zip(names, map(float, found), strict=True))
+    figures = [values.mean(), *np.percentile(values, PERCENTILES)]
+    return dict(zip(names, map(float, figures), strict=True))
 
 
 def gap_distribution(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
     """Mean and percentiles of the gaps between tokens."""
-    first, *others = [replica.tally for replica in replicas]
-    gap_s, weight = first.gaps(*others)
+    tally, *others = [replica.tally for replica in replicas]
+    gap_s, weight = tally.gaps(*others)
     if not len(gap_s):
         return distribution(gap_s)
     share = np.cumsum(weight) / weight.sum()
-    found: dict[str, float | None] = {"mean": float((gap_s * weight).sum() / weight.sum())}
+    figures: dict[str, float | None] = {"mean": float((gap_s * weight).sum() / weight.sum())}
     for percentile in PERCENTILES:
-        place = min(int(np.searchsorted(share, percentile / 100)), len(gap_s) - 1)
-        found[f"p{percentile:g}"] = float(gap_s[place])
-    return found
+        index = min(int(np.searchsorted(share, percentile / 100)), len(gap_s) - 1)
+        figures[f"p{percentile:g}"] = float(gap_s[index])
+    return figures
 
 
 def session_times(log: RequestLog) -> RequestTimes:
     """Sessions whose requests have all ended, as if each were a request: its first arrival and its
     last end. Estimate: it waits for the share of its time that its requests wait.
     """
-    session, think_s = log.asked.session, log.asked.think_s
+    session, think_s = log.requests.session, log.requests.think_s
     if session is None:
         session = np.arange(len(log))
     order = np.argsort(session, kind="stable")
@@ -228,18 +232,20 @@ def session_times(log: RequestLog) -> RequestTimes:
     waits_s = np.add.reduceat(log.column("scheduled_s")[order] - arrival_s, begins)
     spans_s = finish_s - arrival_s + (0.0 if think_s is None else think_s[order])
     start_s = come_s + (end_s - come_s) * waits_s / np.add.reduceat(spans_s, begins)
-    done = np.flatnonzero(np.isfinite(end_s))
-    done = done[np.argsort(come_s[done], kind="stable")]
-    none = np.zeros(len(done), dtype=np.int64)
-    return RequestTimes(come_s[done], start_s[done], start_s[done], end_s[done], none, none, none)
+    ended = np.flatnonzero(np.isfinite(end_s))
+    ended = ended[np.argsort(come_s[ended], kind="stable")]
+    none = np.zeros(len(ended), dtype=np.int64)
+    return RequestTimes(
+        come_s[ended], start_s[ended], start_s[ended], end_s[ended], none, none, none
+    )
 
 
 def prefix_hits(replicas: Sequence[Scheduler]) -> float | None:
     """Share of the prompts' tokens that requests had in the cache; None without shared prefixes."""
     hits = [replica.hit_tokens for replica in replicas]
-    known = sum(tokens for tokens in hits if tokens is not None)
-    total = known + sum(replica.tally.prompt_tokens for replica in replicas)
-    return None if all(tokens is None for tokens in hits) or not total else known / total
+    hit_count = sum(tokens for tokens in hits if tokens is not None)
+    total = hit_count + sum(replica.tally.prompt_tokens for replica in replicas)
+    return None if all(tokens is None for tokens in hits) or not total else hit_count / total
 
 
 def occupancy(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
@@ -248,9 +254,9 @@ def occupancy(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
     busy_s = sum(replica.tally.busy_s for replica in replicas)
     if not busy_s:
         return {"mean": None, "peak": None}
-    held = sum(replica.tally.block_s for replica in replicas) / busy_s
+    mean_blocks = sum(replica.tally.block_s for replica in replicas) / busy_s
     peak = max(replica.tally.peak_blocks / replica.capacity_blocks for replica in replicas)
-    return {"mean": held / replicas[0].capacity_blocks, "peak": peak}
+    return {"mean": mean_blocks / replicas[0].capacity_blocks, "peak": peak}
 
 
 def trust(
@@ -280,10 +286,10 @@ def trust(
     span_s = float(times.arrival_s[-1] - times.arrival_s[0])
     if not span_s:
         return False, [f"all {unit} come at once: there is no steady state"]
-    parts = [float(part.mean()) for part in np.array_split(times.queue_s, _PARTS)]
+    quarter_waits_s = [float(quarter.mean()) for quarter in np.array_split(times.queue_s, _PARTS)]
     service_s = float(np.median(times.finish_s - times.scheduled_s))
-    is_rising = all(later > earlier for earlier, later in pairwise(parts))
-    grown_s = parts[-1] - parts[0]
+    is_rising = all(later > earlier for earlier, later in pairwise(quarter_waits_s))
+    grown_s = quarter_waits_s[-1] - quarter_waits_s[0]
     ended = float((times.finish_s <= times.arrival_s[-1]).sum())
     is_growing = is_rising and grown_s > 0.5 * service_s
     is_behind = 2 * ended < len(times) and span_s > _SPANS * service_s

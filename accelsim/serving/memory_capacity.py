@@ -46,15 +46,15 @@ class LoadShape:
     def of(cls, columns: RequestColumns) -> LoadShape:
         """Means of requests, which are summed up a part at a time: there may be ten millions."""
         count, sums, hits = len(columns), np.zeros(5), columns.hit_tokens()
-        for first in range(0, count, _PART_ROWS):
-            part = slice(first, first + _PART_ROWS)
-            prompt = columns.prompt_tokens[part].astype(np.float64)
-            output = columns.output_tokens[part].astype(np.float64)
+        for begin in range(0, count, _PART_ROWS):
+            rows = slice(begin, begin + _PART_ROWS)
+            prompt = columns.prompt_tokens[rows].astype(np.float64)
+            output = columns.output_tokens[rows].astype(np.float64)
             steps = np.maximum(output - 1, 0.0)
-            hit = hits[part].astype(np.float64)
-            held, keys = steps * (prompt + 0.5 * steps), 0.5 * prompt * (prompt + 1)
+            hit = hits[rows].astype(np.float64)
+            context_sum, keys = steps * (prompt + 0.5 * steps), 0.5 * prompt * (prompt + 1)
             keys -= 0.5 * hit * (hit + 1)
-            sums += [column.sum() for column in (prompt - hit, output, steps, held, keys)]
+            sums += [column.sum() for column in (prompt - hit, output, steps, context_sum, keys)]
         prompts, outputs, further, held_sum, key_sum = sums.tolist()
         contexts = key_sum / prompts, held_sum / max(further, 1.0)
         return cls(prompts / count, outputs / count, *contexts)
@@ -107,8 +107,10 @@ def full_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:
     """
     if not plan.is_continuous:
         return _whole_batch(plan, load)
-    held = 0.0 if plan.cache is None else plan.cache.held(max(load.decode_context, 1.0))
-    count = plan.blocks / held if held and load.output_tokens > 1 else np.inf
+    sequence_blocks = (
+        0.0 if plan.cache is None else plan.cache.mean_blocks(max(load.decode_context, 1.0))
+    )
+    count = plan.blocks / sequence_blocks if sequence_blocks and load.output_tokens > 1 else np.inf
     sequences = max(1, int(min(count, plan.max_seqs)))
     context = sequences * load.decode_context
     decode_s = plan.steps.decode_run(sequences, context, 1)[0] if load.output_tokens > 1 else 0.0

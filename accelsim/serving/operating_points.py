@@ -43,7 +43,7 @@ class PricedRanks:
         load: Means of the load.
         max_batch_tokens: Most tokens of a step, shape (n,).
         sequences: Sequences that run: no more than the cache holds, shape (n,).
-        kept: Cache that a rank keeps of a sequence.
+        sequence_cache: Cache that a rank keeps of a sequence.
         decode: Sequences, and seconds and joules of a step of so many.
         prefill: Tokens of prompts, and seconds and joules of a step of so many.
     """
@@ -54,7 +54,7 @@ class PricedRanks:
     load: LoadShape
     max_batch_tokens: IntArray
     sequences: FloatArray
-    kept: SequenceCache
+    sequence_cache: SequenceCache
     decode: tuple[FloatArray, FloatArray]
     prefill: tuple[FloatArray, FloatArray]
 
@@ -108,8 +108,8 @@ def priced_ranks(
     """
     max_seqs, max_batch_tokens = limits
     parts = memory_of(run, engine, options, int(max_batch_tokens.max()))
-    held = parts["cache"].held(max(load.decode_context, 1.0))
-    most = np.floor(max(parts["blocks"] / held, 1.0))
+    sequence_blocks = parts["cache"].mean_blocks(max(load.decode_context, 1.0))
+    most = np.floor(max(parts["blocks"] / sequence_blocks, 1.0))
     sequences = np.minimum(max_seqs, most).astype(np.float64)
     per_batch = np.maximum(np.ceil(sequences / options.pp), 1.0)
     return PricedRanks(
@@ -119,7 +119,7 @@ def priced_ranks(
         load=load,
         max_batch_tokens=max_batch_tokens,
         sequences=sequences,
-        kept=parts["cache"].kept,
+        sequence_cache=parts["cache"].sequence_cache,
         decode=_decode(run, options, load, int(per_batch.max())),
         prefill=_prefill(run, options, max(round(load.prompt_tokens), 1)),
     )

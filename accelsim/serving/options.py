@@ -133,9 +133,9 @@ class ServiceClass:
         Args:
             fleet: Targets of the fleet, where the class has none.
         """
-        own = {"ttft_s": self.ttft_s, "tpot_s": self.tpot_s, "e2e_s": self.e2e_s}
+        class_targets = {"ttft_s": self.ttft_s, "tpot_s": self.tpot_s, "e2e_s": self.e2e_s}
         return replace(
-            fleet, **{name: time_s for name, time_s in own.items() if time_s is not None}
+            fleet, **{name: time_s for name, time_s in class_targets.items() if time_s is not None}
         )
 
 
@@ -286,15 +286,15 @@ def _pool(name: str, text: str) -> PoolOptions:
 def _service_class(name: str, text: str) -> ServiceClass:
     """A class as ``name=interactive,ttft=300ms,share=0.3,priority=1``."""
     form = "key=value pairs with name, and any of share, priority, ttft, tpot, e2e"
-    words = _pairs(text)
-    for time in {"ttft", "tpot", "e2e"} & words.keys():
-        words[f"{time}_s"] = str(seconds(name, words.pop(time)))
-    return of_words(ServiceClass, words, name, text, form)
+    values = _pairs(text)
+    for time in {"ttft", "tpot", "e2e"} & values.keys():
+        values[f"{time}_s"] = str(seconds(name, values.pop(time)))
+    return of_words(ServiceClass, values, name, text, form)
 
 
 def _pairs(text: str) -> dict[str, str]:
     """Words by key."""
-    parts = (part.partition("=") for part in text.split(","))
+    parts = (pair.partition("=") for pair in text.split(","))
     return {"share_fraction" if key == "share" else key: word for key, _, word in parts}
 
 
@@ -452,32 +452,34 @@ class ServingOptions:
         self._check_classes()
 
     def _check_classes(self) -> None:
-        total = sum(one.share_fraction for one in self.classes)
+        total = sum(service_class.share_fraction for service_class in self.classes)
         if total > 1 + _ROUNDING:
             raise InvalidValueError("class share", total, "up to 1 in all")
-        names = [one.name for one in self.service_classes]
+        names = [service_class.name for service_class in self.service_classes]
         if len(set(names)) < len(names):
             raise InvalidValueError("class name", names, "names that differ; the rest is other")
 
     @property
     def service_classes(self) -> tuple[ServiceClass, ...]:
         """Classes of all requests: those asked for, then that of the rest; empty for none."""
-        rest = 1.0 - sum(one.share_fraction for one in self.classes)
-        if not self.classes or rest < _ROUNDING:
+        rest_fraction = 1.0 - sum(service_class.share_fraction for service_class in self.classes)
+        if not self.classes or rest_fraction < _ROUNDING:
             return self.classes
-        last = max(one.priority for one in self.classes)
-        return (*self.classes, ServiceClass("other", rest, min(last + 1, _PRIORITY)))
+        last = max(service_class.priority for service_class in self.classes)
+        return (*self.classes, ServiceClass("other", rest_fraction, min(last + 1, _PRIORITY)))
 
     @property
     def targets(self) -> tuple[SloTargets, ...]:
         """What counts as served well: of each class, or of all requests where there are none."""
-        return tuple(one.targets(self.slo) for one in self.service_classes) or (self.slo,)
+        return tuple(service_class.targets(self.slo) for service_class in self.service_classes) or (
+            self.slo,
+        )
 
     @property
     def guessed(self) -> Speculation | None:
         """Speculation where there is any."""
-        said = self.speculation
-        return said if said is not None and said.tokens else None
+        speculation = self.speculation
+        return speculation if speculation is not None and speculation.tokens else None
 
     @property
     def devices_per_replica(self) -> int:
@@ -488,8 +490,8 @@ class ServingOptions:
         """Those of the replicas that compute prompts alone."""
         if self.prefill is None:
             return self
-        own = self.prefill
-        return replace(self._alone(own.tp), replicas=own.replicas)
+        prefill = self.prefill
+        return replace(self._alone(prefill.tp), replicas=prefill.replicas)
 
     def of_pool(self, pool: PoolOptions) -> ServingOptions:
         """Those of a further pool."""

@@ -91,9 +91,9 @@ class ReplicaPlan:
         """Tokens that so many blocks hold of sequences that no window cuts; None where layers keep
         states alone.
         """
-        if self.cache is None or not self.cache.sequence.whole:
+        if self.cache is None or not self.cache.sequence.all_layers:
             return None
-        return blocks // self.cache.sequence.whole * self.cache.tokens
+        return blocks // self.cache.sequence.all_layers * self.cache.tokens
 
     @property
     def limits(self) -> BatchLimits:
@@ -270,7 +270,7 @@ def _shares_prefixes(one: ServingEngine, options: ServingOptions, cache: BlockPl
     """Whether requests share cached prefixes: not where a layer keeps no token of a prefix, or a
     state that another request cannot go on from.
     """
-    if cache is None or not cache.sequence.beyond:
+    if cache is None or not cache.sequence.full_layers:
         return False
     if options.prefix_cache is None:
         return one.prefix_cache and not cache.sequence.state

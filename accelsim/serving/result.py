@@ -166,9 +166,9 @@ class ServingResult(Result):
     @property
     def deployed(self) -> str:
         """Replicas, devices and instances in words: "4 x tp 4 = 16 h100 in 2 instances"."""
-        first, more = self.pools[0] if self.pools else None, len(self.pools) > 1
-        devices = self.devices if first is None else int(first["devices"])
-        instances = None if more else self.instances
+        first_pool, has_several = self.pools[0] if self.pools else None, len(self.pools) > 1
+        devices = self.devices if first_pool is None else int(first_pool["devices"])
+        instances = None if has_several else self.instances
         return deployment_words(self.device, self.replicas, devices, self.plan, instances)
 
     @property
@@ -177,7 +177,7 @@ class ServingResult(Result):
         flat: dict[str, float | None] = {}
         for name, value in self.figures().items():
             if name in self.nested - {"plan"}:
-                flat |= {f"{name}.{part}": figure for part, figure in value.items()}
+                flat |= {f"{name}.{statistic}": figure for statistic, figure in value.items()}
             elif isinstance(value, int | float) and not isinstance(value, bool):
                 flat[name] = value
         return {name: self._metric(name, value) for name, value in flat.items() if name != "seed"}
@@ -209,9 +209,9 @@ class ServingResult(Result):
         if self.classes:
             names = np.array([row["name"] for row in self.classes])
             frame["service_class"] = names[self.log.service_class]
-        if self.log.asked.session is not None:
-            frame["session"] = self.log.asked.session
-        frame["rejected"] = [self.log.rejected.get(place, "") for place in range(len(frame))]
+        if self.log.requests.session is not None:
+            frame["session"] = self.log.requests.session
+        frame["rejected"] = [self.log.rejected.get(request, "") for request in range(len(frame))]
         return frame
 
     def to_timeline(self) -> Timeline:
@@ -226,13 +226,15 @@ class ServingResult(Result):
         if self.log is None:
             raise ValueError("this result was made without its requests")
         times = np.stack([self.log.column(name) for name in _MOMENTS])
-        done = np.flatnonzero(np.isfinite(times).all(axis=0))
-        times, count = times[:, done], len(done)
+        ended = np.flatnonzero(np.isfinite(times).all(axis=0))
+        times, count = times[:, ended], len(ended)
         stage = np.repeat(np.arange(len(_STAGES)), count)
-        replica = self._replicas()[:, done]
+        replica = self._replicas()[:, ended]
         resource = stage + len(_STAGES) * replica.ravel()
         names = [
-            f"replica {n}: {one}" for n in range(replica.max(initial=0) + 1) for one in _STAGES
+            f"replica {n}: {stage_name}"
+            for n in range(replica.max(initial=0) + 1)
+            for stage_name in _STAGES
         ]
         return Timeline(
             resource=resource.astype(np.int32),
@@ -243,7 +245,7 @@ class ServingResult(Result):
             energy_j=np.zeros(len(resource)),
             resources=tuple(names),
             capacities=(count,) * len(names),
-            names=tuple(f"request {request}" for request in done.tolist()),
+            names=tuple(f"request {request}" for request in ended.tolist()),
             categories=_STAGES,
             counters={"requests_inside": _counts(times[0], times[-1]), **self.curves},
         )
@@ -285,8 +287,8 @@ def deployment_words(
     split = [f"{name} {ranks[name]}" for name in _RANKS if ranks.get(name, 1) != 1]
     total = f"{' '.join(split)} = {devices:,} {device}" if split else device
     unit = "instance" if instances == 1 else "instances"
-    place = f" in {instances:,} {unit}" if instances else ""
-    return f"{replicas:,} x {total}{place}"
+    in_instances = f" in {instances:,} {unit}" if instances else ""
+    return f"{replicas:,} x {total}{in_instances}"
 
 
 def _counts(start_s: FloatArray, end_s: FloatArray) -> StepFunction:

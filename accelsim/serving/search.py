@@ -202,23 +202,25 @@ class _Grid:
 
     def score(self, streams: RandomStreams, report: Report | None) -> None:
         """Score all layouts."""
-        asked = self.arrivals
-        load = LoadShape.of(asked.columns(streams) if isinstance(asked, Arrivals) else asked)
+        arrivals = self.arrivals
+        load = LoadShape.of(
+            arrivals.columns(streams) if isinstance(arrivals, Arrivals) else arrivals
+        )
         devices = self.space.devices or _priced_gpus()
         layouts = list(self._layouts(devices))
         ranks: dict[tuple[str, str | None], list[PricedRanks]] = defaultdict(list)
-        for place, (device, precision, tp, pp, ep) in enumerate(layouts):
+        for index, (device, precision, tp, pp, ep) in enumerate(layouts):
             if report is not None:
-                report(place, len(layouts), device)
+                report(index, len(layouts), device)
             options = replace(self.options, tp=tp, pp=pp, ep=ep)
             try:
-                if (found := self._priced(device, precision, options, load)) is not None:
-                    ranks[device, precision].append(found)
+                if (layout := self._priced(device, precision, options, load)) is not None:
+                    ranks[device, precision].append(layout)
             except InputError as error:
                 self.rejected[_reason(error)] += len(self.limits[0])
         for alike in ranks.values():
-            for each in alike:
-                self._add_together(each)
+            for one_layout in alike:
+                self._add_together(one_layout)
             if not self.space.together and load.output_tokens > 1:
                 self._add_splits(alike)
 
@@ -226,8 +228,8 @@ class _Grid:
         space = self.space
         precisions: tuple[str | None, ...] = space.precisions or (None,)
         ranks = list(ranks_tried(self.workload, space.tp, space.pp, space.ep))
-        for device, precision, each in product(devices, precisions, ranks):
-            yield device, precision, *each
+        for device, precision, split in product(devices, precisions, ranks):
+            yield device, precision, *split
 
     def _priced(
         self, device: str, precision: str | None, options: ServingOptions, load: LoadShape
@@ -255,10 +257,10 @@ class _Grid:
 
     def _add_splits(self, alike: Sequence[PricedRanks]) -> None:
         """Replicas of one device and format with prompts apart, in numbers that keep both busy."""
-        alone = [one for one in alike if one.options.pp == one.options.ep == 1]
+        alone = [layout for layout in alike if layout.options.pp == layout.options.ep == 1]
         rate = self.arrivals.rate_per_s
         for prompts, further in product(alone, alike):
-            link = cache_link(prompts.kept, self.space.kv_link)
+            link = cache_link(prompts.sequence_cache, self.space.kv_link)
             points = split_points(prompts, further, link)
             served, computed = points.pop("requests_per_s"), points.pop("prompts_per_s")
             tp = prompts.options.tp
@@ -274,15 +276,15 @@ class _Grid:
 
     def _add(self, ranks: PricedRanks, points: Mapping[str, FloatArray], counts: _Counts) -> None:
         """A layout's configurations: those of no more devices than there may be."""
-        run, own = ranks.run, ranks.options
-        devices = counts.replicas * own.devices_per_replica
+        run, options = ranks.run, ranks.options
+        devices = counts.replicas * options.devices_per_replica
         devices = devices + counts.prompt_replicas * counts.prompt_tp
         tokens_per_s = counts.served_per_s * ranks.output * np.ones(len(devices))
         usd_per_s = (device_price(run.device, self.price).usd_per_hour or 0.0) / SECONDS_PER_HOUR
         layout = {
             "device": run.device.name,
             "precision": run.precision.name,
-            **{name: getattr(own, name) for name in ("tp", "pp", "ep")},
+            **{name: getattr(options, name) for name in ("tp", "pp", "ep")},
             "prefill_tp": counts.prompt_tp,
             "prefill_replicas": counts.prompt_replicas,
             **dict(zip(("max_seqs", "max_batch_tokens"), self.limits, strict=True)),
@@ -292,10 +294,13 @@ class _Grid:
             "tokens_per_s": tokens_per_s,
             "cost_usd_per_million_tokens": 1e6 * usd_per_s * devices / tokens_per_s,
         }
-        kept = devices <= (self.space.most_devices or math.inf)
-        if not kept.all():
-            self.rejected[_TOO_MANY] += int((~kept).sum())
-        columns = {name: np.broadcast_to(of, kept.shape)[kept] for name, of in layout.items()}
+        is_allowed = devices <= (self.space.most_devices or math.inf)
+        if not is_allowed.all():
+            self.rejected[_TOO_MANY] += int((~is_allowed).sum())
+        columns = {
+            name: np.broadcast_to(values, is_allowed.shape)[is_allowed]
+            for name, values in layout.items()
+        }
         self.layouts.append(columns)
 
     def columns(self) -> Document:
@@ -318,23 +323,23 @@ class _Grid:
         """Simulate layouts under the load, each with smaller batches until it meets the targets;
         those that do first, by cost.
         """
-        found = []
+        rows_found = []
         for rows in layouts:
             for row in rows:
                 result = self._simulated(row, seed)
                 if result["meets_targets"]:
                     break
-            found.append(result)
+            rows_found.append(result)
         price = "simulated_usd_per_million_tokens"
-        runs = [self._resolved(row) for row in found]
+        runs = [self._resolved(row) for row in rows_found]
         chances = near_best_probability(
-            np.array([row[price] for row in found]),
+            np.array([row[price] for row in rows_found]),
             np.array([ServedRun(run).log_sigma("tpot") for run in runs]),
             [str(run.device.device_class) for run in runs],
         )
-        for row, chance in zip(found, chances.tolist(), strict=True):
+        for row, chance in zip(rows_found, chances.tolist(), strict=True):
             row["near_best_probability"] = chance
-        return sorted(found, key=lambda row: (not row["meets_targets"], row[price]))
+        return sorted(rows_found, key=lambda row: (not row["meets_targets"], row[price]))
 
     def _resolved(self, row: Values) -> ResolvedRun:
         model = replace(self.run.model, precision=row["precision"])
@@ -349,12 +354,12 @@ class _Grid:
         if isinstance(arrivals, Arrivals) and arrivals.users is not None:
             users = row["sequences"] * row["replicas"] + row["prefill_replicas"]
             arrivals, most = replace(arrivals, users=int(users)), 0
-        for more in range(most + 1):
+        for added in range(most + 1):
             result = serve(
                 self.workload,
                 str(row["device"]),
                 arrivals,
-                self._with_replicas(options, row, more),
+                self._with_replicas(options, row, added),
                 replace(self.run, model=model),
                 self.price,
                 seed=seed,
@@ -379,14 +384,14 @@ class _Grid:
             "carbon_kgco2e_per_month": result.carbon_kgco2e_per_month,
         }
 
-    def _with_replicas(self, options: ServingOptions, row: Values, more: int) -> ServingOptions:
+    def _with_replicas(self, options: ServingOptions, row: Values, added: int) -> ServingOptions:
         """Options with a row's replicas and some more; of split ones, first of prompts."""
         replicas, apart = int(row["replicas"]), int(row["prefill_replicas"])
         if not apart:
-            return replace(options, replicas=replicas + more)
-        apart += (more + 1) // 2
+            return replace(options, replicas=replicas + added)
+        apart += (added + 1) // 2
         prompts = PrefillOptions(replicas=apart, tp=int(row["prefill_tp"]), link=self.space.kv_link)
-        return replace(options, replicas=replicas + more // 2, prefill=prompts)
+        return replace(options, replicas=replicas + added // 2, prefill=prompts)
 
     def _is_good(self, result: ServingResult) -> bool:
         slo = self.options.slo
@@ -410,10 +415,10 @@ def _reason(error: InputError) -> str:
 
 def _priced_gpus() -> tuple[str, ...]:
     """GPUs with an on-demand offer."""
-    found = [catalog.device(name) for name in catalog.device_names()]
+    devices = [catalog.device(name) for name in catalog.device_names()]
     return tuple(
         device.name
-        for device in found
+        for device in devices
         if device.device_class == "gpu" and device_price(device).usd_per_hour is not None
     )
 
@@ -439,30 +444,30 @@ def _front(columns: Values, meets: BoolArray) -> list[int]:
         [columns[name][meets] for name in ("cost_usd_per_million_tokens", "tpot_s")], axis=1
     )
     rounded = np.round(np.log(goals), 6)  # equal but for rounding: of the same sequences
-    _, first = np.unique(rounded, axis=0, return_index=True)
-    places = np.flatnonzero(meets)[first]
-    kept = places[pareto_mask(goals[first])]
-    order = np.argsort(columns["cost_usd_per_million_tokens"][kept], kind="stable")
-    return [int(place) for place in kept[order]]
+    _, unique = np.unique(rounded, axis=0, return_index=True)
+    rows = np.flatnonzero(meets)[unique]
+    front = rows[pareto_mask(goals[unique])]
+    order = np.argsort(columns["cost_usd_per_million_tokens"][front], kind="stable")
+    return [int(row) for row in front[order]]
 
 
 def _different(columns: Values, meets: BoolArray, count: int) -> list[list[Values]]:
     """The cheapest layouts: of each, configurations that run different batches, cheapest first."""
-    places = np.flatnonzero(meets)
-    cost = columns["cost_usd_per_million_tokens"][places]
-    kept: dict[tuple[Any, ...], dict[float, int]] = {}
-    for place in places[np.lexsort((columns["tpot_s"][places], cost))].tolist():
-        layout = tuple(columns[name][place] for name in _LAYOUT)
-        if layout in kept or len(kept) < count:
-            kept.setdefault(layout, {}).setdefault(float(columns["sequences"][place]), place)
-    return [_rows(columns, list(found.values())[:_TRIES]) for found in kept.values()]
+    rows = np.flatnonzero(meets)
+    cost = columns["cost_usd_per_million_tokens"][rows]
+    layouts: dict[tuple[Any, ...], dict[float, int]] = {}
+    for row in rows[np.lexsort((columns["tpot_s"][rows], cost))].tolist():
+        layout = tuple(columns[name][row] for name in _LAYOUT)
+        if layout in layouts or len(layouts) < count:
+            layouts.setdefault(layout, {}).setdefault(float(columns["sequences"][row]), row)
+    return [_rows(columns, list(by_batch.values())[:_TRIES]) for by_batch in layouts.values()]
 
 
-def _rows(columns: Values, places: Sequence[int]) -> list[Values]:
-    return [{name: _plain(column[place]) for name, column in columns.items()} for place in places]
+def _rows(columns: Values, rows: Sequence[int]) -> list[Values]:
+    return [{name: _plain(column[row]) for name, column in columns.items()} for row in rows]
 
 
 def _plain(value: Any) -> Any:
     """A number or text of its own; None where unknown."""
-    own = value.item()
-    return None if isinstance(own, float) and math.isnan(own) else own
+    number = value.item()
+    return None if isinstance(number, float) and math.isnan(number) else number

@@ -70,9 +70,9 @@ class ServingSearch(Result):
         """Flat figures and lists, ready for JSON."""
         names = ("workload", "considered_count", "configurations_per_s")
         lists = {"simulated": self.simulated, "pareto": self.pareto}
-        found = {name: getattr(self, name) for name in names}
-        found |= {"best": dict(self.best), "rejected": dict(self.rejected)}
-        return found | {name: [dict(row) for row in rows] for name, rows in lists.items()}
+        figures = {name: getattr(self, name) for name in names}
+        figures |= {"best": dict(self.best), "rejected": dict(self.rejected)}
+        return figures | {name: [dict(row) for row in rows] for name, rows in lists.items()}
 
     def to_frame(self) -> pd.DataFrame:
         """One row per scored configuration."""

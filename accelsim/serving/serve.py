@@ -78,8 +78,8 @@ def serve(
         InputError: If a name, size or choice is wrong, or the model does not fit; its subclasses
             say which.
     """
-    own = {name: keywords.pop(name) for name in _OPTION_FIELDS & keywords.keys()}
-    served = replace(options or ServingOptions(), **own)
+    serving_fields = {name: keywords.pop(name) for name in _OPTION_FIELDS & keywords.keys()}
+    served = replace(options or ServingOptions(), **serving_fields)
     chosen, paid = options_and_price(run, price, keywords)
     streams = RandomStreams(seed)
     planned = partial(deployment, workload, device, chosen, options=served, price=paid, steps=steps)
@@ -92,16 +92,16 @@ def serve(
     result, is_interrupted = simulated(plan)
     if not intervals or is_interrupted:
         return result
-    ends = [_metrics_of(*simulated(other)) for other in _ends(plan)]
+    ends = [_metrics_of(*simulated(other_plan)) for other_plan in _ends(plan)]
     if steps is None and len(plan.models) == 1 and plan.pools[0].plan.is_guessing_unsaid:
         guessing = replace(served, speculation=USUAL_GUESSES)
         with suppress(DoesNotFitError):  # the layers that guess
-            other = planned(options=guessing, max_context=columns.longest)
-            ends.append(_metrics_of(*simulated(other)))
+            other_plan = planned(options=guessing, max_context=columns.longest)
+            ends.append(_metrics_of(*simulated(other_plan)))
             told = _unsaid(result.metrics, ends[-1])
             result = replace(result, warnings=(*result.warnings, told))
-    found = _intervals(result, [pool.served for pool in plan.pools], *ends) if ends else {}
-    return replace(result, intervals={**found, **result.intervals})
+    ranges = _intervals(result, [pool.served for pool in plan.pools], *ends) if ends else {}
+    return replace(result, intervals={**ranges, **result.intervals})
 
 
 def _loaded(
@@ -136,7 +136,7 @@ def _ends(plan: Deployment) -> list[Deployment]:
 
 def _unsaid(plain: Mapping[str, Metric], guessing: Mapping[str, Metric]) -> str:
     """That an answer is a range over a model that guesses tokens and one that does not."""
-    times = [one["tpot_s.mean"].value for one in (plain, guessing)]
+    times = [metrics["tpot_s.mean"].value for metrics in (plain, guessing)]
     without, with_guesses = (
         "unknown" if time_s is None else f"{1e3 * time_s:.3g} ms" for time_s in times
     )
@@ -162,9 +162,9 @@ def _simulated(
     fleet: Deployment,
 ) -> tuple[ServingResult, bool]:
     """A fleet under requests, and whether its simulation was interrupted."""
-    done = simulate(fleet, columns, users=users, streams=streams, progress=progress)
-    result = result_of(fleet, done, load=load, seed=streams.seed, is_closed=users > 0)
-    return result, done.fleet.is_interrupted
+    simulated = simulate(fleet, columns, users=users, streams=streams, progress=progress)
+    result = result_of(fleet, simulated, load=load, seed=streams.seed, is_closed=users > 0)
+    return result, simulated.fleet.is_interrupted
 
 
 #: Options of models that generate tokens.
@@ -217,17 +217,17 @@ def _intervals(
     """Least and largest of each figure over the ends of the step times' interval, and no narrower
     than its measured like.
     """
-    found = {}
+    ranges = {}
     for name, metric in result.metrics.items():
-        values = [one.value for one in (metric, *(end[name] for end in ends))]
+        values = [served_run.value for served_run in (metric, *(end[name] for end in ends))]
         figures = [value for value in values if value is not None]
         if metric.value is not None and len(figures) == len(values):
-            spread = math.exp(Z90 * max(one.least_log_sigma(name) for one in served))
-            found[name] = (
+            spread = math.exp(Z90 * max(served_run.least_log_sigma(name) for served_run in served))
+            ranges[name] = (
                 min(*figures, metric.value / spread),
                 max(*figures, metric.value * spread),
             )
-    return {name: ends for name, ends in found.items() if ends[0] < ends[1]}
+    return {name: ends for name, ends in ranges.items() if ends[0] < ends[1]}
 
 
 def simulate_plan(
@@ -253,8 +253,8 @@ def simulate_plan(
     """
     alone = PoolPlan(plan, price, plan.options.replicas)
     fleet = Deployment((alone,), plan.options, (plan.run.workload.name,))
-    done = simulate(fleet, columns, streams=streams, hopeless=hopeless)
-    return result_of(fleet, done, load=load or {}, seed=streams.seed, is_closed=False)
+    simulated = simulate(fleet, columns, streams=streams, hopeless=hopeless)
+    return result_of(fleet, simulated, load=load or {}, seed=streams.seed, is_closed=False)
 
 
 def described(arrivals: Arrivals | RequestColumns) -> dict[str, Any]:

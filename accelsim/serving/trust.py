@@ -110,7 +110,7 @@ class ServedRun:
         figures = ("tpot",) if figure == "tpot" else ("tpot", "ttft")
         if not self.run.workload.autoregressive:
             return common
-        return max(common, *(self._measured_log_sigma(one) for one in figures))
+        return max(common, *(self._measured_log_sigma(figure_name) for figure_name in figures))
 
     def common_log_sigma(self, steps: StepTimes) -> float:
         """Spread of what all steps have in common, no less than that of measured times per token; 0
@@ -133,4 +133,4 @@ class ServedRun:
         it was measured.
         """
         start = name.partition(".")[0].removesuffix("_per_token")
-        return max((self.log_sigma(each) for each in _FIGURES.get(start, ())), default=0.0)
+        return max((self.log_sigma(figure) for figure in _FIGURES.get(start, ())), default=0.0)

@@ -30,7 +30,7 @@ sequences = st.builds(
     st.integers(1, 6),
     st.integers(0, 40),
     st.integers(0, 5),
-).filter(lambda one: one.beyond or one.window)
+).filter(lambda one: one.full_layers or one.window)
 layers = st.lists(
     st.builds(
         CacheLayer,
@@ -53,7 +53,7 @@ def test_a_longer_sequence_never_takes_fewer_blocks(sequence, filled):
 @cases(200)
 @given(sequences, st.integers(0, 200))
 def test_a_window_never_takes_more_than_all_tokens(sequence, filled):
-    assert sequence.of(filled) <= sequence.state + sequence.whole * filled
+    assert sequence.of(filled) <= sequence.state + sequence.all_layers * filled
 
 
 @pytest.mark.law
@@ -72,8 +72,8 @@ def test_blocks_hold_what_the_engine_keeps(kept, name, tokens):
     cache, one = SequenceCache.of(kept), engine(name)
     plan = block_plan(cache, one, "gpt_oss")
     taken = plan.bytes * plan.sequence.of(-(-tokens // one.block_tokens))
-    assert taken >= 0.999 * float(plan.kept.bytes_of(tokens))
-    assert plan.kept.bytes_of(tokens) >= cache.bytes_of(tokens)
+    assert taken >= 0.999 * float(plan.sequence_cache.bytes_of(tokens))
+    assert plan.sequence_cache.bytes_of(tokens) >= cache.bytes_of(tokens)
 
 
 @pytest.mark.law
@@ -110,7 +110,7 @@ def test_two_pools_of_sglang_by_hand():
     cache = SequenceCache((CacheLayer(128, 1000.0), CacheLayer(math.inf, 1000.0)))
     plan = block_plan(cache, engine("sglang"), "gpt_oss")
     assert plan.sequence == SequenceBlocks(5, 4, 128)
-    full_tokens = 1.8e9 / plan.bytes / plan.sequence.beyond
+    full_tokens = 1.8e9 / plan.bytes / plan.sequence.full_layers
     assert full_tokens == pytest.approx(1e6)  # 1,000 and 0.8 x 1,000 bytes a token
 
 

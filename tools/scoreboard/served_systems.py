@@ -247,7 +247,7 @@ def split(
     first = _limited(prefill, load.users, load)
     second = _limited(decode, load.users, load)
     price, link = device_price(second.run.device), str(_FACTS["cache_link"])
-    kept = SequenceCache() if first.cache is None else first.cache.kept
+    kept = SequenceCache() if first.cache is None else first.cache.sequence_cache
     options = replace(second.options, prefill=PrefillOptions(link=link))
     pools = (
         PoolPlan(second, price, decode_count * decode.ranks.dp, part="further"),
@@ -283,7 +283,7 @@ def _filled(plan: ReplicaPlan, columns: RequestColumns, users: float) -> float:
     """
     share = 1.0 if plan.engine.reserve == "sequence" else 0.5
     tokens = float(columns.prompt_tokens.mean() + share * columns.output_tokens.mean())
-    return 0.0 if plan.cache is None else users * plan.cache.held(tokens) / plan.blocks
+    return 0.0 if plan.cache is None else users * plan.cache.mean_blocks(tokens) / plan.blocks
 
 
 def _token_times(times: RequestTimes, sigma: float, filled: float) -> TokenTimes:

@@ -106,7 +106,7 @@ def steady_state(
     if idle_power_w(plan.run.device) is None:
         raise InvalidValueError("device", plan.run.device.name, "a device whose power is known")
     held = prompt + 0.5 * output
-    each = 0.0 if plan.cache is None else plan.cache.held(held)
+    each = 0.0 if plan.cache is None else plan.cache.mean_blocks(held)
     count = max(1, min(sequences, int(plan.blocks / each))) if each else sequences
     seconds, joules = plan.steps.decode_run(count, count * held, 1)
     length = max(round(prompt), 1)

@@ -132,8 +132,8 @@ class Arrivals:
     def count(self) -> int:
         """Requests that are drawn, of whole sessions of an agent."""
         count = _LEAST_REQUESTS if self.requests is None else self.requests
-        each = 1 if self.session is None else self.session.requests
-        return -(-count // each) * each
+        session_requests = 1 if self.session is None else self.session.requests
+        return -(-count // session_requests) * session_requests
 
     @property
     def requests_per_s(self) -> float:

@@ -32,12 +32,12 @@ def draw_lengths(
     Raises:
         InvalidValueError: If the text is no distribution.
     """
-    name, _, rest = text.strip().partition(":")
+    name, _, parameters = text.strip().partition(":")
     try:
-        if not rest:
+        if not parameters:
             values = np.full(count, float(int(name)))
         else:
-            values = _DRAWS[name](generator, rest, count)
+            values = _DRAWS[name](generator, parameters, count)
     except (ArithmeticError, ValueError, KeyError):
         raise InvalidValueError(field, text, _FORMS) from None
     if not np.isfinite(values).all() or values.max() > LONGEST_TOKENS or values.max() < lowest:
@@ -52,7 +52,7 @@ def _uniform(generator: np.random.Generator, text: str, count: int) -> FloatArra
 
 
 def _lognormal(generator: np.random.Generator, text: str, count: int) -> FloatArray:
-    median, sigma = (float(part) for part in text.split(":"))
+    median, sigma = (float(number) for number in text.split(":"))
     return np.minimum(median * np.exp(sigma * generator.standard_normal(count)), LONGEST_TOKENS)
 
 

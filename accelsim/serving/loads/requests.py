@@ -104,13 +104,13 @@ class RequestColumns:
         if self.prefix_group is None or self.prefix_tokens is None:
             return np.broadcast_to(np.int64(0), len(self))
         order = np.argsort(self.prefix_group, kind="stable")
-        group, held = self.prefix_group[order], self.prefix_tokens[order].astype(np.int64)
+        group, shared_tokens = self.prefix_group[order], self.prefix_tokens[order].astype(np.int64)
         is_first = np.diff(group, prepend=NO_GROUP - 1) != 0
         above = np.cumsum(is_first) * (2 * LONGEST_TOKENS + 1)  # keeps groups apart
-        before = np.roll(np.maximum.accumulate(held + above) - above, 1)
+        before = np.roll(np.maximum.accumulate(shared_tokens + above) - above, 1)
         forks = self.forks or {}
-        before[is_first] = [forks.get(one, (0, 0))[1] for one in group[is_first].tolist()]
-        least = np.minimum(self.prompt_tokens[order] - 1, held)
+        before[is_first] = [forks.get(chain, (0, 0))[1] for chain in group[is_first].tolist()]
+        least = np.minimum(self.prompt_tokens[order] - 1, shared_tokens)
         hits = np.empty(len(self), dtype=np.int64)
         hits[order] = np.where(group == NO_GROUP, 0, np.minimum(before, least))
         return hits
@@ -144,10 +144,10 @@ def chain_starts(before: IntArray) -> IntArray:
     Args:
         before: The request before each in its chain, below 0 for none, shape (n,).
     """
-    first = np.where(before < 0, np.arange(len(before)), before)
+    start = np.where(before < 0, np.arange(len(before)), before)
     for _ in range(len(before).bit_length()):
-        first = first[first]
-    return first
+        start = start[start]
+    return start
 
 
 def _shared(code: str, column: NDArray[Any]) -> memoryview:
@@ -159,9 +159,9 @@ def _shared(code: str, column: NDArray[Any]) -> memoryview:
 
 def _typed(code: str, column: NDArray[Any]) -> array[Any]:
     """A column to read and write."""
-    found = array(code)
-    found.frombytes(_shared(code, column).cast("B"))
-    return found
+    typed = array(code)
+    typed.frombytes(_shared(code, column).cast("B"))
+    return typed
 
 
 def _unwritten(count: int) -> array[float]:
@@ -172,7 +172,7 @@ class RequestLog:
     """Requests and what became of them; places that nothing has written are NaN.
 
     Attributes:
-        asked: The columns.
+        requests: The columns that were asked.
         arrival_s: Arrivals, those that follow another filled in when they happen.
         prompt_tokens: Input tokens.
         output_tokens: Tokens to generate.
@@ -187,19 +187,19 @@ class RequestLog:
         prefix_tokens: Tokens of the prefixes; None for none.
     """
 
-    def __init__(self, asked: RequestColumns) -> None:
-        count = len(asked)
-        self.asked = asked
-        classes = asked.service_class
+    def __init__(self, columns: RequestColumns) -> None:
+        count = len(columns)
+        self.requests = columns
+        classes = columns.service_class
         no_classes: NDArray[Any] = np.broadcast_to(np.int8(0), count)
         self.service_class = no_classes if classes is None else classes
-        group, tokens = asked.prefix_group, asked.prefix_tokens
+        group, tokens = columns.prefix_group, columns.prefix_tokens
         self.prefix_group = None if group is None else _shared("q", group)
         self.prefix_tokens = None if tokens is None else _shared("q", tokens)
-        follows = bool(np.isnan(asked.arrival_s).any())
-        self.arrival_s: Any = (_typed if follows else _shared)("d", asked.arrival_s)
-        self.prompt_tokens = _shared("i", asked.prompt_tokens)
-        self.output_tokens = _shared("i", asked.output_tokens)
+        follows = bool(np.isnan(columns.arrival_s).any())
+        self.arrival_s: Any = (_typed if follows else _shared)("d", columns.arrival_s)
+        self.prompt_tokens = _shared("i", columns.prompt_tokens)
+        self.output_tokens = _shared("i", columns.output_tokens)
         self.scheduled_s, self.first_token_s = _unwritten(count), _unwritten(count)
         self.finish_s = _unwritten(count)
         self.replica = array("i", [-1]) * count
@@ -211,10 +211,10 @@ class RequestLog:
 
     def of_prompts(self) -> RequestLog:
         """The same requests up to their first token, which is the end of them here."""
-        found = copy(self)
-        found.output_tokens = memoryview(array("i", [1]) * len(self))
-        found.finish_s = _unwritten(len(self))
-        return found
+        prompts = copy(self)
+        prompts.output_tokens = memoryview(array("i", [1]) * len(self))
+        prompts.finish_s = _unwritten(len(self))
+        return prompts
 
     def forget(self, request: int) -> None:
         """Let a request start anew: what it has been given is lost."""

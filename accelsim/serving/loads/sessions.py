@@ -89,13 +89,13 @@ class SessionOptions:
 def session_options(name: str, text: str) -> SessionOptions:
     """A session as ``steps=8,gap=2s,agents=2,agent_steps=4,tool=lognormal:400:1``."""
     items = text.split(",")
-    words = {key: word for key, _, word in (item.partition("=") for item in items)}
-    if len(words) < len(items):
+    values = {key: word for key, _, word in (item.partition("=") for item in items)}
+    if len(values) < len(items):
         raise InvalidValueError(name, text, "each key once", "Name it once.")
-    if "gap" in words:
-        words["gap_s"] = str(seconds(name, words.pop("gap")))
+    if "gap" in values:
+        values["gap_s"] = str(seconds(name, values.pop("gap")))
     form = "key=value pairs with steps, and any of gap, agents, agent_steps, tool"
-    return of_words(SessionOptions, words, name, text, form)
+    return of_words(SessionOptions, values, name, text, form)
 
 
 def in_sessions(
@@ -126,17 +126,22 @@ def in_sessions(
     ends: dict[int, IntArray] = {}  # tokens of each context so far
     for begin in range(0, count, sessions):
         rows = slice(begin, min(begin + sessions, count))
-        own = int(context[begin])
-        said = prompt[rows] if own not in ends else answers[rows] + tool_tokens[rows]
-        prompt[rows] = said + ends.get(own, system)[: rows.stop - begin]
-        ends[own] = prompt[rows] + columns.output_tokens[rows]
+        slot_context = int(context[begin])
+        added_tokens = (
+            prompt[rows] if slot_context not in ends else answers[rows] + tool_tokens[rows]
+        )
+        prompt[rows] = added_tokens + ends.get(slot_context, system)[: rows.stop - begin]
+        ends[slot_context] = prompt[rows] + columns.output_tokens[rows]
         if waiting[begin] >= 0:
             answers[joins[rows]] += columns.output_tokens[rows]
     group, forks = context * sessions + session, None
     if columns.prefix_group is not None:
         roots = (columns.prefix_group[:sessions] + sessions * (int(context.max()) + 1)).tolist()
         shared = int(system[0])
-        forks = {own: (roots[own % sessions], shared) for own in range(sessions * len(ends))}
+        forks = {
+            slot_context: (roots[slot_context % sessions], shared)
+            for slot_context in range(sessions * len(ends))
+        }
     return replace(
         columns,
         arrival_s=np.where(slot == 0, np.resize(starts_s, count), np.nan),

@@ -44,18 +44,18 @@ def linked(
         if text not in KINDS or (text != KINDS[0] and after[request] < 0):
             allowed = f"one of {', '.join(KINDS)}; step of a row without a parent"
             raise InvalidValueError("kind", f"{text} in row {rows[request]}", allowed)
-    first = chain_starts(after)
-    if len(wrong := np.flatnonzero(after[first] >= 0)):
+    start = chain_starts(after)
+    if len(wrong := np.flatnonzero(after[start] >= 0)):
         allowed = "rows that do not wait for each other in a circle"
         raise InvalidValueError("parent", f"that of row {rows[wrong[0]]}", allowed)
-    session = _sessions(links["session"], first, rows)
+    session = _sessions(links["session"], start, rows)
     kinds = np.array(kind)
     # whose context: the parent's, but for agents and contexts that were cut
     up = np.where(after < 0, _first_of(session), after)
-    held = columns.prompt_tokens[up]
-    is_own = (kinds == "agent") | (columns.prompt_tokens < held)
+    context_tokens = columns.prompt_tokens[up]
+    is_own = (kinds == "agent") | (columns.prompt_tokens < context_tokens)
     group = chain_starts(np.where(is_own | (up == np.arange(len(up))), NO_GROUP, up))
-    made = replace(
+    requests = replace(
         columns,
         after=after,
         think_s=_gaps(links["gap_s"], rows),
@@ -63,9 +63,9 @@ def linked(
         session=session,
     )
     if columns.prefix_group is not None:  # the hashes of its blocks say more
-        return made
-    said = columns.prompt_tokens.astype(np.int64) + columns.output_tokens
-    return replace(made, prefix_group=group, prefix_tokens=said)
+        return requests
+    context_after = columns.prompt_tokens.astype(np.int64) + columns.output_tokens
+    return replace(requests, prefix_group=group, prefix_tokens=context_after)
 
 
 def _parents(rows: IntArray, texts: Sequence[Any]) -> IntArray:
@@ -97,12 +97,12 @@ def _gaps(values: Sequence[Any], rows: IntArray) -> FloatArray:
     return gaps
 
 
-def _sessions(names: Sequence[Any], first: IntArray, rows: IntArray) -> IntArray:
+def _sessions(names: Sequence[Any], starts: IntArray, rows: IntArray) -> IntArray:
     """Number of the session of each; rows without a name are of their first row's, shape (n,)."""
     texts = [None if name in _NO_GAP else str(name) for name in names]
     numbers: dict[Any, int] = {}
     session = np.empty(len(rows), dtype=np.int64)
-    for request, start in enumerate(first.tolist()):
+    for request, start in enumerate(starts.tolist()):
         name = start if texts[start] is None else texts[start]
         if texts[request] not in (None, name):
             allowed = f"{name}, that of its parent"
@@ -113,8 +113,8 @@ def _sessions(names: Sequence[Any], first: IntArray, rows: IntArray) -> IntArray
 
 def _first_of(session: IntArray) -> IntArray:
     """The first request of each one's session, shape (n,)."""
-    _, first, inverse = np.unique(session, return_index=True, return_inverse=True)
-    return np.asarray(first[inverse])
+    _, first_request, inverse = np.unique(session, return_index=True, return_inverse=True)
+    return np.asarray(first_request[inverse])
 
 
 def _joins(after: IntArray, kind: Sequence[str], rows: IntArray) -> IntArray:

@@ -87,20 +87,20 @@ def read_trace(path: Path, limit: int | None = None) -> Trace:
     columns = _Columns()
     try:
         rows = islice(_READERS[path.suffix](path), limit)
-        while part := list(islice(rows, _PART_ROWS)):
-            columns.add(part)
+        while batch := list(islice(rows, _PART_ROWS)):
+            columns.add(batch)
             if columns.seen > _MOST_ROWS:
                 problem = f"more than {_MOST_ROWS:,} rows, the most that are read; set a limit"
                 raise ProfileError(str(path), [problem])
     except KeyError as error:
-        known = ", ".join((*_TIMES, *_PROMPTS, *_OUTPUTS))
-        problem = f"no column for the {error.args[0]}; known are {known}"
+        known_names = ", ".join((*_TIMES, *_PROMPTS, *_OUTPUTS))
+        problem = f"no column for the {error.args[0]}; known are {known_names}"
         raise ProfileError(str(path), [problem]) from None
     except _FormError as error:
         raise ProfileError(str(path), [f"is no JSON of a known form: {error}"]) from None
     if not columns.count:
-        found = "; ".join(f"{count} rows: {reason}" for reason, count in columns.skips.items())
-        raise ProfileError(str(path), [f"no requests ({found or 'no rows'})"])
+        reasons = "; ".join(f"{count} rows: {reason}" for reason, count in columns.skips.items())
+        raise ProfileError(str(path), [f"no requests ({reasons or 'no rows'})"])
     return columns.trace()
 
 
@@ -151,10 +151,10 @@ class _Columns:
         self._rows.append(np.flatnonzero(keep) + self.seen - len(rows))
         if self._links or any(links):
             self._links += [_NO_LINK] * (self.count - int(keep.sum()) - len(self._links))
-            self._links += [links[place] or _NO_LINK for place in np.flatnonzero(keep).tolist()]
+            self._links += [links[index] or _NO_LINK for index in np.flatnonzero(keep).tolist()]
         if self._blocks.are_shared or any(hashes):
             self._blocks.fill(self.count - int(keep.sum()))
-            self._blocks.add(hashes[place] for place in np.flatnonzero(keep).tolist())
+            self._blocks.add(hashes[index] for index in np.flatnonzero(keep).tolist())
 
     def _skip(self, reason: str, wrong: BoolArray) -> None:
         if wrong.any():
@@ -195,10 +195,10 @@ def _numbers(values: Iterable[Any]) -> FloatArray:
 
     listed = list(values)
     try:
-        found: Any = pd.to_numeric(pd.Series(listed, dtype=object), errors="coerce")
+        numbers: Any = pd.to_numeric(pd.Series(listed, dtype=object), errors="coerce")
     except (OverflowError, UnicodeEncodeError):  # beyond a double, or a lone surrogate
-        found = [_number(value) for value in listed]
-    return np.array(found, dtype=np.float64)
+        numbers = [_number(value) for value in listed]
+    return np.array(numbers, dtype=np.float64)
 
 
 def _number(value: Any) -> float:
@@ -212,15 +212,15 @@ def _seconds(values: Sequence[Any]) -> FloatArray:
     """Seconds of numbers, or of dates and times; one without a zone is UTC."""
     import pandas as pd
 
-    found = _numbers(values)
-    is_text = np.isnan(found) & np.array([isinstance(value, str) for value in values])
+    times_s = _numbers(values)
+    is_text = np.isnan(times_s) & np.array([isinstance(value, str) for value in values])
     if is_text.any():
-        chosen = [values[place] for place in np.flatnonzero(is_text).tolist()]
+        chosen = [values[index] for index in np.flatnonzero(is_text).tolist()]
         texts = pd.Series([text.encode(errors="replace").decode() for text in chosen])
         moments = pd.to_datetime(texts, utc=True, errors="coerce", format="ISO8601")
         since = (moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
-        found[is_text] = np.asarray(since, dtype=np.float64)
-    return found
+        times_s[is_text] = np.asarray(since, dtype=np.float64)
+    return times_s
 
 
 _TIMELESS = object()
@@ -234,15 +234,15 @@ def _csv_rows(path: Path) -> Iterator[Row]:
     reader = table_rows(path, _MOST_BYTES)
     header = next(reader, [])
     places, scale = [], 1.0
-    for what, names in (("arrival", _TIMES), ("prompt", _PROMPTS), ("output", _OUTPUTS)):
-        named = [name for name in names if name in header]
-        if not named:
-            raise KeyError(what)
-        places.append(header.index(named[0]))
-        scale = _TIMES[named[0]] if what == "arrival" else scale
+    for quantity, names in (("arrival", _TIMES), ("prompt", _PROMPTS), ("output", _OUTPUTS)):
+        matching = [name for name in names if name in header]
+        if not matching:
+            raise KeyError(quantity)
+        places.append(header.index(matching[0]))
+        scale = _TIMES[matching[0]] if quantity == "arrival" else scale
     time, prompt, output = places
     links = [header.index(name) if name in header else None for name in LINKS]
-    is_linked = any(place is not None for place in links)
+    is_linked = any(column is not None for column in links)
     places += filter(None, links)
     for row in reader:
         if len(row) > max(places):
@@ -294,8 +294,10 @@ def _json_rows(path: Path) -> Iterator[Row]:
         yield from (_talk(talk) for talk in document)
         return
     if not isinstance(document, dict) or not {"input_lens", "output_lens"} <= set(document):
-        known = "a list of conversations, or a benchmark's result with input_lens and output_lens"
-        raise _FormError(f"expected {known} (vllm bench serve --save-detailed)")
+        known_forms = (
+            "a list of conversations, or a benchmark's result with input_lens and output_lens"
+        )
+        raise _FormError(f"expected {known_forms} (vllm bench serve --save-detailed)")
     lengths = document["input_lens"], document["output_lens"]
     times = document.get("start_times")
     listed = {"input_lens": lengths[0], "output_lens": lengths[1], "start_times": times or []}

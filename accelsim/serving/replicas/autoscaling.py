@@ -82,10 +82,10 @@ class ScalingPolicy:
 
 def scaling_policy(name: str, text: str) -> ScalingPolicy:
     """A policy as ``utilisation:0.7``, ``queue:8:1-16`` or ``ttft:500ms``."""
-    metric, _, rest = text.partition(":")
+    metric, _, parameters = text.partition(":")
     if metric in _TIMES:
-        target, *more = rest.split(":")
-        text = ":".join([metric, str(seconds(name, target)), *more])
+        target, *limits = parameters.split(":")
+        text = ":".join([metric, str(seconds(name, target)), *limits])
     pattern = "(?P<metric>[^:]+):(?P<target>[^:]+)(:(?P<least>[0-9]+)-(?P<most>[0-9]+))?"
     form = "METRIC:TARGET or METRIC:TARGET:FEWEST-MOST, such as queue:8:1-16"
     return of_parts(ScalingPolicy, pattern, form)(name, text)
@@ -127,9 +127,9 @@ class Autoscaler:
     def act(self, fleet: ReplicaFleet) -> None:
         """Take a started replica up, or decide."""
         if self._starting and self._starting[0][0] <= self._tick_s:
-            place = heapq.heappop(self._starting)[1]
+            index = heapq.heappop(self._starting)[1]
             self._pool.coming -= 1
-            self._pool.join(place, fleet.now_s)
+            self._pool.join(index, fleet.now_s)
             self._router.refresh(fleet)
             return
         self._decide(fleet)
@@ -177,8 +177,8 @@ class Autoscaler:
         """
         policy, pool = self._policy, self._pool
         live = max(len(pool.live), 1)
-        members = [fleet.replicas[place] for place in pool.members]
-        inside = sum(one.outstanding for one in members)
+        members = [fleet.replicas[index] for index in pool.members]
+        inside = sum(replica.outstanding for replica in members)
         if policy.metric == "queue":
             load = float(inside + fleet.parked_count)
         elif policy.metric == "ttft":
@@ -186,7 +186,7 @@ class Autoscaler:
         elif policy.metric == "itl":
             load = live * self._gap_s(members)
         else:
-            came = inside + sum(one.ended_count for one in members)
+            came = inside + sum(replica.ended_count for replica in members)
             load = (came - self._served) * self._request_s / policy.interval_s
             self._served = came
         ratio = load / live / policy.target
@@ -198,42 +198,42 @@ class Autoscaler:
         self._seen_s = now_s
         first_s, arrival_s = log.column("first_token_s"), log.column("arrival_s")
         replica = log.column("replica")
-        own = np.isin(replica, self._pool.members) | (replica < 0)
-        own |= fleet.handover is not None  # a request has replicas of two pools
-        waits = own & np.isnan(first_s) & (now_s - arrival_s > self._policy.target)
+        of_pool = np.isin(replica, self._pool.members) | (replica < 0)
+        of_pool |= fleet.handover is not None  # a request has replicas of two pools
+        waits = of_pool & np.isnan(first_s) & (now_s - arrival_s > self._policy.target)
         waits[list(log.rejected)] = False
-        done = own & (first_s > begin_s) & (first_s <= now_s)
-        times = np.concatenate([(first_s - arrival_s)[done], now_s - arrival_s[waits]])
+        answered = of_pool & (first_s > begin_s) & (first_s <= now_s)
+        times = np.concatenate([(first_s - arrival_s)[answered], now_s - arrival_s[waits]])
         return float(np.quantile(times, _KEPT_FRACTION)) if len(times) else 0.0
 
     def _gap_s(self, members: Sequence[Scheduler]) -> float:
         """Gap between tokens that most have kept since the last decision; 0 of none."""
-        for one in members:
-            one.tally.close()
-        gaps = np.sum([one.tally.gap_count for one in members], axis=0)
-        kept = np.cumsum(gaps - self._gaps)
+        for replica in members:
+            replica.tally.close()
+        gaps = np.sum([replica.tally.gap_count for replica in members], axis=0)
+        cumulative_count = np.cumsum(gaps - self._gaps)
         self._gaps = gaps
-        place = int(np.searchsorted(kept, _KEPT_FRACTION * kept[-1]))
-        return float(GAP_EDGES_S[place]) if kept[-1] > 0 else 0.0
+        bin_index = int(np.searchsorted(cumulative_count, _KEPT_FRACTION * cumulative_count[-1]))
+        return float(GAP_EDGES_S[bin_index]) if cumulative_count[-1] > 0 else 0.0
 
     def _start(self, fleet: ReplicaFleet) -> None:
-        place = fleet.add(self._pool.make())
-        self._pool.members.append(place)
+        index = fleet.add(self._pool.make())
+        self._pool.members.append(index)
         self._pool.coming += 1
         self.started += 1
-        heapq.heappush(self._starting, (fleet.now_s + self._pool.start_s, place))
+        heapq.heappush(self._starting, (fleet.now_s + self._pool.start_s, index))
 
     def _let_go(self, fleet: ReplicaFleet, count: int) -> None:
         """Take the replicas with least to do out of the pool."""
 
-        def load(place: int) -> tuple[int, int]:
-            replica: Scheduler = fleet.replicas[place]
-            return replica.outstanding, -place
+        def load(index: int) -> tuple[int, int]:
+            replica: Scheduler = fleet.replicas[index]
+            return replica.outstanding, -index
 
         going = sorted(self._pool.live, key=load)[:count]
-        for place in going:
-            self._pool.live.remove(place)
+        for index in going:
+            self._pool.live.remove(index)
         self.removed += len(going)
         self._router.refresh(fleet)
-        for place in going:
-            fleet.drain(place)
+        for index in going:
+            fleet.drain(index)

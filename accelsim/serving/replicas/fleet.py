@@ -37,11 +37,11 @@ class ArrivalQueue:
         user_count: int = 0,
         delay_s: Callable[[int], float] | None = None,
     ) -> None:
-        asked = log.asked
+        columns = log.requests
         self._log, self._delay_s = log, delay_s
         self._arrival_s = log.arrival_s
-        self._first_count = 0 if user_count else asked.start_count
-        self._place = 0
+        self._first_count = 0 if user_count else columns.start_count
+        self._position = 0
         self._first_s = self._comes_s(0, 0.0) if self._first_count else NEVER
         self._later: list[tuple[float, int]] = []
         self._followers: dict[int, list[int]] = {}
@@ -53,14 +53,14 @@ class ArrivalQueue:
             for request in range(self._next):
                 log.arrival_s[request] = 0.0
                 heapq.heappush(self._later, (self._comes_s(request, 0.0), request))
-        elif asked.after is not None:
-            self._follow(asked.after, np.flatnonzero(np.isnan(asked.arrival_s)))
+        elif columns.after is not None:
+            self._follow(columns.after, np.flatnonzero(np.isnan(columns.arrival_s)))
         self._is_closed = bool(user_count)
         self.next_s = self._later[0][0] if user_count else self._first_s
 
     def _follow(self, after: IntArray, later: IntArray) -> None:
         """Let requests wait for the ends of others."""
-        joins, followers = self._log.asked.joins, self._followers
+        joins, followers = self._log.requests.joins, self._followers
         for request, before in zip(later.tolist(), after[later].tolist(), strict=True):
             followers.setdefault(before, []).append(request)
         if joins is not None:
@@ -82,10 +82,12 @@ class ArrivalQueue:
         if later and later[0][0] < self._first_s:
             request = heapq.heappop(later)[1]
         else:
-            request = self._place
-            self._place = place = request + 1
+            request = self._position
+            self._position = following = request + 1
             last_s = self._first_s
-            self._first_s = self._comes_s(place, last_s) if place < self._first_count else NEVER
+            self._first_s = (
+                self._comes_s(following, last_s) if following < self._first_count else NEVER
+            )
         self.next_s = min(self._first_s, later[0][0]) if later else self._first_s
         return request
 
@@ -108,7 +110,7 @@ class ArrivalQueue:
                 self._come(follower, now_s)
 
     def _come(self, request: int, now_s: float) -> None:
-        think = self._log.asked.think_s
+        think = self._log.requests.think_s
         time_s = now_s if think is None else now_s + float(think[request])
         self._arrival_s[request] = time_s
         comes_s = self._comes_s(request, 0.0)
@@ -165,8 +167,8 @@ class ReplicaFleet:
         self._ready = [NEVER] * len(self.replicas)
         #: Next events by time and place; those of a time that is no longer a replica's are void.
         self._events: list[tuple[float, int]] = []
-        for place in range(len(self.replicas)):
-            self._note_ready(place)
+        for index in range(len(self.replicas)):
+            self._note_ready(index)
         self._parked: deque[int] = deque()
         self._draining: set[int] = set()
 
@@ -213,64 +215,64 @@ class ReplicaFleet:
                 continue
             if event_s == NEVER:
                 return
-            place = events[0][1]
-            replica = replicas[place]
+            index = events[0][1]
+            replica = replicas[index]
             self.now_s = event_s
             ended = replica.advance()
-            ready[place] = ready_s = replica.ready_s
+            ready[index] = ready_s = replica.ready_s
             if ready_s == NEVER:
                 heapq.heappop(events)
             else:
-                heapq.heapreplace(events, (ready_s, place))
+                heapq.heapreplace(events, (ready_s, index))
             if ended and is_watched:
                 replica.ended_count += len(ended)
-                self._note_ends(place, ended)
+                self._note_ends(index, ended)
                 arrival_s = arrivals.next_s
 
-    def _note_ready(self, place: int) -> None:
+    def _note_ready(self, index: int) -> None:
         """Queue a replica's next event where it has changed."""
-        ready_s = self.replicas[place].ready_s
-        if ready_s != self._ready[place]:
-            self._ready[place] = ready_s
+        ready_s = self.replicas[index].ready_s
+        if ready_s != self._ready[index]:
+            self._ready[index] = ready_s
             if ready_s != NEVER:
-                heapq.heappush(self._events, (ready_s, place))
+                heapq.heappush(self._events, (ready_s, index))
 
     def _act(self, event_s: float) -> bool:
         """Let the control act that is due before the next event; nothing is, once all is done."""
-        first = min(self.controls, key=lambda control: control.next_s)
-        if first.next_s > event_s or first.next_s == NEVER:
+        control_due = min(self.controls, key=lambda control: control.next_s)
+        if control_due.next_s > event_s or control_due.next_s == NEVER:
             return False
         if event_s == NEVER and not self._parked and not self.held_count:
             return False
-        self.now_s = first.next_s
-        others = [control.next_s for control in self.controls if control is not first]
+        self.now_s = control_due.next_s
+        others = [control.next_s for control in self.controls if control is not control_due]
         self.until_s = min([event_s, *others])
-        first.act(self)
+        control_due.act(self)
         return True
 
     def dispatch(self, request: int) -> None:
         """Give a request to the replica that the router chooses; it waits while there is none."""
-        place = self.router(request, self.replicas)
-        if place is None:
+        index = self.router(request, self.replicas)
+        if index is None:
             self._parked.append(request)
             return
-        if place >= 0:
-            self.log.replica[request] = place
-            replica = self.replicas[place]
+        if index >= 0:
+            self.log.replica[request] = index
+            replica = self.replicas[index]
             replica.submit(request, self.now_s)
-            self._note_ready(place)
+            self._note_ready(index)
         rejected = self.log.rejected
         if rejected and request in rejected and self.arrivals.reacts:
             self.arrivals.note_end(request, self.now_s)
 
-    def _note_ends(self, place: int, ended: list[int]) -> None:
+    def _note_ends(self, index: int, ended: list[int]) -> None:
         if self.handover is not None:
-            ended = self.handover(place, ended, self.now_s, self)
+            ended = self.handover(index, ended, self.now_s, self)
         for request in ended:
             self.arrivals.note_end(request, self.now_s)
-        if place in self._draining and not self.replicas[place].outstanding:
-            self._draining.remove(place)
-            self.end_pay(place)
+        if index in self._draining and not self.replicas[index].outstanding:
+            self._draining.remove(index)
+            self.end_pay(index)
 
     @property
     def parked_count(self) -> int:
@@ -283,33 +285,33 @@ class ReplicaFleet:
         """Add a replica that is paid from now on; gives its place."""
         self.replicas.append(replica)
         self._ready.append(NEVER)
-        place = len(self.replicas) - 1
-        self._note_ready(place)
+        index = len(self.replicas) - 1
+        self._note_ready(index)
         self.paid_s.append([(self.now_s, None)])
-        return place
+        return index
 
-    def begin_pay(self, place: int) -> None:
+    def begin_pay(self, index: int) -> None:
         """Pay a replica again."""
-        self.paid_s[place].append((self.now_s, None))
+        self.paid_s[index].append((self.now_s, None))
 
-    def end_pay(self, place: int) -> None:
+    def end_pay(self, index: int) -> None:
         """Pay a replica no longer."""
-        begun, until = self.paid_s[place][-1]
+        begun, until = self.paid_s[index][-1]
         if until is None:
-            self.paid_s[place][-1] = (begun, self.now_s)
+            self.paid_s[index][-1] = (begun, self.now_s)
 
-    def drain(self, place: int) -> None:
+    def drain(self, index: int) -> None:
         """Let a replica leave once what it has is done; the router gives it nothing more."""
-        if self.replicas[place].outstanding:
-            self._draining.add(place)
+        if self.replicas[index].outstanding:
+            self._draining.add(index)
         else:
-            self.end_pay(place)
+            self.end_pay(index)
 
-    def abandon(self, place: int) -> None:
+    def abandon(self, index: int) -> None:
         """Stop a replica at once; its requests start anew elsewhere."""
-        lost = self.replicas[place].abandon()
-        self._ready[place] = NEVER
-        self._draining.discard(place)
+        lost = self.replicas[index].abandon()
+        self._ready[index] = NEVER
+        self._draining.discard(index)
         for request in lost:
             self.log.forget(request)
         for request in lost:
@@ -321,7 +323,7 @@ class ReplicaFleet:
         for request in waiting:
             self.dispatch(request)
 
-    def paid_time_s(self, place: int, start_s: float) -> float:
+    def paid_time_s(self, index: int, start_s: float) -> float:
         """Seconds that a replica is paid from some time to the last event."""
-        ends = [(b, self.now_s if end is None else end) for b, end in self.paid_s[place]]
+        ends = [(b, self.now_s if end is None else end) for b, end in self.paid_s[index]]
         return sum(max(0.0, end - max(begun, start_s)) for begun, end in ends)

@@ -43,10 +43,10 @@ class StepHistory:
         moments = np.stack([end_s - seconds, end_s], axis=1).ravel()
         moments = np.maximum.accumulate(moments)
         edges = self.part_s * np.arange(_PARTS + 1)
-        for place, column in enumerate((seconds, joules, blocks * seconds)):
+        for row, column in enumerate((seconds, joules, blocks * seconds)):
             total = np.repeat(np.cumsum(column), 2)
             total[::2] -= column
-            self.sums[place] += np.diff(np.interp(edges, moments, total))
+            self.sums[row] += np.diff(np.interp(edges, moments, total))
 
     def between(self, edges_s: FloatArray) -> FloatArray:
         """Sums of other parts of the time, shape (3, n); what is before or after them counts in the
@@ -57,6 +57,6 @@ class StepHistory:
         """
         own_s = self.part_s * np.arange(_PARTS + 1)
         total = np.concatenate([np.zeros((3, 1)), np.cumsum(self.sums, axis=1)], axis=1)
-        found = np.stack([np.interp(edges_s, own_s, row) for row in total])
-        found[:, [0, -1]] = total[:, [0, -1]]
-        return np.diff(found, axis=1)
+        sums = np.stack([np.interp(edges_s, own_s, row) for row in total])
+        sums[:, [0, -1]] = total[:, [0, -1]]
+        return np.diff(sums, axis=1)

@@ -75,14 +75,14 @@ class Outages:
         self._generator = generator
         self._events: list[tuple[float, int, str]] = []
         self.losses = self.restarted_requests = 0
-        for place in pool.live:
-            self._watch(place, 0.0)
+        for index in pool.live:
+            self._watch(index, 0.0)
         pool.watchers.append(self._watch)
 
-    def _watch(self, place: int, now_s: float) -> None:
+    def _watch(self, index: int, now_s: float) -> None:
         """Draw the time of a replica's next loss."""
         gap_s = float(self._generator.exponential(self._policy.mean_time_s))
-        heapq.heappush(self._events, (now_s + gap_s, place, "notice"))
+        heapq.heappush(self._events, (now_s + gap_s, index, "notice"))
 
     @property
     def next_s(self) -> float:
@@ -91,25 +91,25 @@ class Outages:
 
     def act(self, fleet: ReplicaFleet) -> None:
         """Warn, lose, or bring back a replica."""
-        _, place, event = heapq.heappop(self._events)
+        _, index, event = heapq.heappop(self._events)
         if event == "notice":
-            self._warn(fleet, place)
+            self._warn(fleet, index)
         elif event == "loss":
-            self._lose(fleet, place)
+            self._lose(fleet, index)
         else:
-            self._bring_back(fleet, place)
+            self._bring_back(fleet, index)
 
-    def _warn(self, fleet: ReplicaFleet, place: int) -> None:
-        if place not in self._pool.live:  # let go meanwhile
+    def _warn(self, fleet: ReplicaFleet, index: int) -> None:
+        if index not in self._pool.live:  # let go meanwhile
             return
-        self._pool.live.remove(place)
+        self._pool.live.remove(index)
         self._pool.coming += 1
         self._router.refresh(fleet)
-        heapq.heappush(self._events, (fleet.now_s + self._policy.notice_s, place, "loss"))
+        heapq.heappush(self._events, (fleet.now_s + self._policy.notice_s, index, "loss"))
 
-    def _lose(self, fleet: ReplicaFleet, place: int) -> None:
+    def _lose(self, fleet: ReplicaFleet, index: int) -> None:
         self.losses += 1
-        self.restarted_requests += fleet.replicas[place].outstanding
+        self.restarted_requests += fleet.replicas[index].outstanding
         hopeless = self.restarted_requests > _MOST_RESTARTS * len(fleet.log)
         if hopeless or self.losses > _MOST_LOSSES:
             allowed = (
@@ -119,13 +119,13 @@ class Outages:
             remedy = "Give a longer time between losses, or a shorter load."
             raise InvalidValueError("mean_time_s", self._policy.mean_time_s, allowed, remedy)
         if self._policy.is_spot:
-            fleet.end_pay(place)
-        fleet.abandon(place)
-        heapq.heappush(self._events, (fleet.now_s + self._pool.start_s, place, "return"))
+            fleet.end_pay(index)
+        fleet.abandon(index)
+        heapq.heappush(self._events, (fleet.now_s + self._pool.start_s, index, "return"))
 
-    def _bring_back(self, fleet: ReplicaFleet, place: int) -> None:
+    def _bring_back(self, fleet: ReplicaFleet, index: int) -> None:
         self._pool.coming -= 1
         if self._policy.is_spot:
-            fleet.begin_pay(place)
-        self._pool.join(place, fleet.now_s)
+            fleet.begin_pay(index)
+        self._pool.join(index, fleet.now_s)
         self._router.refresh(fleet)

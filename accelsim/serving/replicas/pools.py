@@ -39,11 +39,11 @@ class ReplicaPool:
     coming: int = 0
     watchers: list[Callable[[int, float], None]] = field(default_factory=list)
 
-    def join(self, place: int, now_s: float) -> None:
+    def join(self, index: int, now_s: float) -> None:
         """Let a replica take requests; the router is told apart."""
-        self.live.append(place)
+        self.live.append(index)
         for watcher in self.watchers:
-            watcher(place, now_s)
+            watcher(index, now_s)
 
 
 class Route:
@@ -64,14 +64,14 @@ class Route:
 
     def refresh(self, replicas: Sequence[Scheduler]) -> None:
         """Take up what is live now."""
-        self.places = [place for pool in self.pools for place in pool.live]
-        self.replicas = [replicas[place] for place in self.places]
+        self.places = [index for pool in self.pools for index in pool.live]
+        self.replicas = [replicas[index] for index in self.places]
 
     @property
     def is_full(self) -> bool:
         """Whether every live replica has as many requests as are admitted."""
         most = self.max_outstanding
-        return most is not None and all(one.outstanding >= most for one in self.replicas)
+        return most is not None and all(replica.outstanding >= most for replica in self.replicas)
 
 
 class PoolRouter:
@@ -87,7 +87,7 @@ class PoolRouter:
         self, log: RequestLog, routes: Sequence[Route], further: Sequence[Route | None]
     ) -> None:
         self._log, self._routes, self._further = log, routes, further
-        self._model = None if log.asked.model is None else log.asked.model.tolist()
+        self._model = None if log.requests.model is None else log.requests.model.tolist()
         self._is_further: set[int] = set()
 
     def refresh(self, fleet: ReplicaFleet) -> None:

@@ -37,7 +37,7 @@ class PrefixCache:
         self._host: OrderedDict[int, int] = OrderedDict()
         self._host_count = 0
 
-    def here(self, group: int) -> int:
+    def on_device(self, group: int) -> int:
         """Blocks of a chain that are on the device."""
         return self.length.get(group, 0)
 
@@ -55,18 +55,18 @@ class PrefixCache:
         while self._host_count > self.host_blocks:
             self._host_count -= self._host.popitem(last=False)[1]
 
-    def _own(self, group: int) -> int:
+    def _held_blocks(self, group: int) -> int:
         holders = self._holders.get(group)
         return max(holders) if holders else 0
 
     def held(self, group: int) -> int:
         """Blocks of a chain that requests hold."""
-        return self._own(group)
+        return self._held_blocks(group)
 
     @property
     def held_count(self) -> int:
         """Blocks that requests hold."""
-        return sum(map(self._own, self._holders))
+        return sum(map(self._held_blocks, self._holders))
 
     def hold(self, group: int, blocks: int) -> None:
         """Let one more request hold the first blocks of a chain, which are cached."""
@@ -120,18 +120,18 @@ class PrefixCache:
         """Forget blocks that nobody holds, of which there are as many."""
         while count:
             group = next(iter(self._released))
-            held, length = self._own(group), self.length.get(group, 0)
-            given = min(count, length - held)
-            if given and self.host_blocks:
+            held_blocks, length = self._held_blocks(group), self.length.get(group, 0)
+            dropped = min(count, length - held_blocks)
+            if dropped and self.host_blocks:
                 self._keep_on_host(group, length)
-            if given == length - held:
+            if dropped == length - held_blocks:
                 del self._released[group]
-            if given == length:
+            if dropped == length:
                 self.length.pop(group, None)
             else:
-                self.length[group] = length - given
-            self.idle_count -= given
-            count -= given
+                self.length[group] = length - dropped
+            self.idle_count -= dropped
+            count -= dropped
 
 
 class PrefixTree(PrefixCache):
@@ -153,23 +153,23 @@ class PrefixTree(PrefixCache):
         self._forks, self._size = forks, block_tokens
         super().__init__(host_blocks)
 
-    def _joined(self, group: int, own: Callable[[int], int]) -> int:
+    def _joined(self, group: int, blocks_of: Callable[[int], int]) -> int:
         """Blocks without a gap from the first on, where each chain has some of its own."""
         forks, size = self._forks, self._size
         blocks, end = 0, -1
         while True:
             fork = forks.get(group)
             before = 0 if fork is None else fork[1] // size
-            have = before + own(group)
+            have = before + blocks_of(group)
             if end < 0 or have < end:
                 blocks = have
             if fork is None or (have > before and not self.host_blocks):  # all before is there
                 return blocks
             end, group = before, fork[0]
 
-    def here(self, group: int) -> int:
+    def on_device(self, group: int) -> int:
         """Blocks of a chain that are on the device."""
-        return self._joined(group, super().here)
+        return self._joined(group, super().on_device)
 
     def reach(self, group: int) -> int:
         """Blocks of a chain that are on the device or the host."""
@@ -177,7 +177,7 @@ class PrefixTree(PrefixCache):
 
     def held(self, group: int) -> int:
         """Blocks of a chain that requests hold."""
-        return self._joined(group, self._own)
+        return self._joined(group, self._held_blocks)
 
     def hold(self, group: int, blocks: int) -> None:
         """Let one more request hold the first blocks of a chain, which are cached. A chain that is

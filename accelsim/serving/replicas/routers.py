@@ -53,15 +53,15 @@ def _random(generator: np.random.Generator) -> PlainRouter:
 
 def _least_outstanding() -> PlainRouter:
     """The first of the replicas with the least load, which all keep theirs in one array."""
-    known: Sequence[Scheduler] = ()
+    watched: Sequence[Scheduler] = ()
     loads = np.empty(0)
 
     def choose(_request: int, replicas: Sequence[Scheduler]) -> int:
-        nonlocal known, loads
-        if replicas is not known or len(replicas) != len(loads):
-            known, loads = replicas, np.empty(len(replicas))
-            for place, replica in enumerate(replicas):
-                replica.show_load(loads, place)
+        nonlocal watched, loads
+        if replicas is not watched or len(replicas) != len(loads):
+            watched, loads = replicas, np.empty(len(replicas))
+            for index, replica in enumerate(replicas):
+                replica.show_load(loads, index)
         return int(loads.argmin())
 
     return choose
@@ -71,7 +71,7 @@ def _least_waiting(_request: int, replicas: Sequence[Scheduler]) -> int:
     """The replica with the fewest requests in its queue; of equals the one with least to do (vLLM's
     DPLBAsyncMPClient weighs the queue most: 4 x waiting + running).
     """
-    loads = [(len(one.waiting), one.load) for one in replicas]
+    loads = [(len(replica.waiting), replica.load) for replica in replicas]
     return loads.index(min(loads))
 
 
@@ -82,7 +82,7 @@ def _least_cache(_request: int, replicas: Sequence[Scheduler]) -> int:
 
 def _prefix_aware(log: RequestLog) -> PlainRouter:
     """The replica that served a prefix last, unless it has far more to do than the least loaded."""
-    groups = log.asked.prefix_group
+    groups = log.requests.prefix_group
     homes: dict[int, Scheduler] = {}
     least_outstanding = _least_outstanding()
 

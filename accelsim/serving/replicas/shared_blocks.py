@@ -46,10 +46,10 @@ class SharedBlocks:
     def add(self, requests: Iterable[Any]) -> None:
         """Take the hashes of requests; None for those without."""
         for hashes in requests:
-            self._groups.append(self._place(hashes) if hashes else NO_GROUP)
+            self._groups.append(self._chain_of(hashes) if hashes else NO_GROUP)
             self._depths.append(len(hashes or ()))
 
-    def _place(self, hashes: list[int]) -> int:
+    def _chain_of(self, hashes: list[int]) -> int:
         """Chain of a request."""
         owner, depth = self._owner, len(hashes)
         while depth and hashes[depth - 1] not in owner:

@@ -76,14 +76,14 @@ class Tally:
         self._add_gaps((gap_s + stall_s)[stalled], decodes[stalled])
 
     def _add_gaps(self, gap_s: FloatArray, count: FloatArray) -> None:
-        place = np.searchsorted(GAP_EDGES_S, gap_s, side="right") - 1
-        place = np.clip(place, 0, _BINS - 1)
-        np.add.at(self.gap_count, place, count)
-        np.add.at(self.gap_sum_s, place, count * gap_s)
+        bins = np.searchsorted(GAP_EDGES_S, gap_s, side="right") - 1
+        bins = np.clip(bins, 0, _BINS - 1)
+        np.add.at(self.gap_count, bins, count)
+        np.add.at(self.gap_sum_s, bins, count * gap_s)
 
     def gaps(self, *others: Tally) -> tuple[FloatArray, FloatArray]:
         """Mean gap between tokens and its count, of each bin that has any, with those of others."""
         weight: FloatArray = np.sum([tally.gap_count for tally in (self, *others)], axis=0)
         total: FloatArray = np.sum([tally.gap_sum_s for tally in (self, *others)], axis=0)
-        some = weight > 0
-        return total[some] / weight[some], weight[some]
+        is_filled = weight > 0
+        return total[is_filled] / weight[is_filled], weight[is_filled]

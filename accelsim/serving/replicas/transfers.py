@@ -28,16 +28,16 @@ class CacheLink:
     Attributes:
         latency_s: Time before the first byte.
         bytes_per_s: Its achieved bandwidth.
-        kept: What a rank keeps of one sequence.
+        sequence_cache: What a rank keeps of one sequence.
     """
 
     latency_s: float
     bytes_per_s: float
-    kept: SequenceCache
+    sequence_cache: SequenceCache
 
     def time_s(self, tokens: int) -> float:
         """Time that a cache takes."""
-        return self.latency_s + float(self.kept.bytes_of(tokens)) / self.bytes_per_s
+        return self.latency_s + float(self.sequence_cache.bytes_of(tokens)) / self.bytes_per_s
 
 
 class Transfers:
@@ -66,26 +66,26 @@ class Transfers:
         """End of the first move."""
         return self._moving[0][0] if self._moving else NEVER
 
-    def take(self, place: int, ended: list[int], now_s: float, fleet: ReplicaFleet) -> list[int]:
+    def take(self, index: int, ended: list[int], now_s: float, fleet: ReplicaFleet) -> list[int]:
         """Take requests whose prompts are done; gives those that have ended with it."""
-        link = next((link for pool, link in self._links if place in pool.members), None)
+        link = next((link for pool, link in self._links if index in pool.members), None)
         if link is None:
             return ended
-        done = []
+        finished = []
         for request in ended:
             if self._log.output_tokens[request] <= 1:
                 self._log.finish_s[request] = now_s
-                done.append(request)
+                finished.append(request)
                 continue
-            self._log.prompt_replica[request] = place
-            start_s = max(now_s, self._free_s.get(place, 0.0))
+            self._log.prompt_replica[request] = index
+            start_s = max(now_s, self._free_s.get(index, 0.0))
             end_s = start_s + link.time_s(self._log.prompt_tokens[request])
-            self._free_s[place] = end_s
+            self._free_s[index] = end_s
             heapq.heappush(self._moving, (end_s, request))
             self.moved_s += end_s - now_s
             self.count += 1
             fleet.held_count += 1
-        return done
+        return finished
 
     def act(self, fleet: ReplicaFleet) -> None:
         """Let a request go on whose cache has arrived."""

@@ -30,8 +30,8 @@ class PriorityQueue:
     def __len__(self) -> int:
         return len(self._heap) + len(self._unseen)
 
-    def __getitem__(self, place: int) -> int:
-        return self._heap[place][2]
+    def __getitem__(self, position: int) -> int:
+        return self._heap[position][2]
 
     def append(self, request: int) -> None:
         """Queue a request behind those of its priority."""
@@ -79,7 +79,7 @@ class Scheduler(ABC):
         self.log = log
         self.capacity_blocks, self._speed = 0, 1.0
         self._loads: FloatArray = np.empty(1)
-        self._place = 0
+        self._load_index = 0
         self.ready_s = NEVER
         self.tally = Tally()
         self.outstanding = self.ended_count = 0  # sets the load, too
@@ -93,17 +93,17 @@ class Scheduler(ABC):
     @outstanding.setter
     def outstanding(self, count: int) -> None:
         self._outstanding = count
-        self._loads[self._place] = (count + 1) / self._speed
+        self._loads[self._load_index] = (count + 1) / self._speed
 
     @property
     def load(self) -> float:
         """Requests it would have with one more, over its speed."""
-        return float(self._loads[self._place])
+        return float(self._loads[self._load_index])
 
-    def show_load(self, loads: FloatArray, place: int) -> None:
+    def show_load(self, loads: FloatArray, index: int) -> None:
         """Keep its load at a place of an array from now on, where a router finds the least."""
-        loads[place] = self._loads[self._place]
-        self._loads, self._place = loads, place
+        loads[index] = self._loads[self._load_index]
+        self._loads, self._load_index = loads, index
 
     @property
     def speed(self) -> float:

@@ -185,8 +185,8 @@ class ContinuousBatching(PagedBatch):
     def _complete_chunks(self, now_s: float) -> None:
         partial = self._partial
         for prompt, tokens in self._chunks:
-            prompt.done = done = prompt.done + tokens
-            if done >= prompt.target:
+            prompt.computed = computed = prompt.computed + tokens
+            if computed >= prompt.target:
                 partial.remove(prompt)
                 self._share(prompt)
                 self._join(prompt, now_s)
@@ -266,33 +266,33 @@ class ContinuousBatching(PagedBatch):
         """A step with parts of prompts, and those after it that differ in their keys alone."""
         chunks, count = self._chunks, len(self._running) if self._mixed else 0
         context, self._step_count = self._context if count else 0, 1 if count else 0
-        prompt, part = chunks[0]
-        more = prompt.target - prompt.done - part
-        if more > part and count and len(chunks) == 1:
-            steps = self._like_steps(prompt, part)
+        prompt, chunk = chunks[0]
+        remaining = prompt.target - prompt.computed - chunk
+        if remaining > chunk and count and len(chunks) == 1:
+            steps = self._like_steps(prompt, chunk)
             if steps > 1:
-                self._start_parts(prompt, part, steps)
+                self._start_parts(prompt, chunk, steps)
                 return
         tokens, keys = 0, 0.0
-        for prompt, part in chunks:
-            tokens += part
-            keys += part * (prompt.done + 0.5 * (part + 1))
+        for prompt, chunk in chunks:
+            tokens += chunk
+            keys += chunk * (prompt.computed + 0.5 * (chunk + 1))
         self.tally.prompt_tokens += tokens
         self._seconds, self._joules = self.steps.step(tokens, keys, count, context)
 
-    def _like_steps(self, prompt: Prompt, part: int) -> int:
+    def _like_steps(self, prompt: Prompt, chunk: int) -> int:
         """Steps that one prompt fills alone while no sequence ends and blocks are free: what comes
         meanwhile finds no token of the budget.
         """
-        more = (prompt.target - prompt.done - 1) // part
-        if more <= 1 or self._move_s or part < self._max_tokens - len(self._running):
+        full_steps = (prompt.target - prompt.computed - 1) // chunk
+        if full_steps <= 1 or self._move_s or chunk < self._max_tokens - len(self._running):
             return 1
         if self._unseen is not None:
             return 1
-        steps: int = min(more, self._ends[0][0] - self._counter)
+        steps: int = min(full_steps, self._ends[0][0] - self._counter)
         if steps <= 1:
             return 1
-        needed = self._blocks_for(prompt, steps * part)
+        needed = self._blocks_for(prompt, steps * chunk)
         self._more_blocks = self._blocks_between(self._counter + 1, steps - 1)
         if needed + self._more_blocks > self._free:
             return 1
@@ -300,20 +300,20 @@ class ContinuousBatching(PagedBatch):
         prompt.blocks += needed
         return steps
 
-    def _start_parts(self, prompt: Prompt, part: int, steps: int) -> None:
+    def _start_parts(self, prompt: Prompt, chunk: int, steps: int) -> None:
         """Start steps with one part of a prompt each.
 
         A part attends to all tokens before it and to its own: Agrawal et al., OSDI 2024.
         """
         count, context, step = len(self._running), self._context, self.steps.step
-        keys = part * (prompt.done + 0.5 * (part + 1))
-        parts = self._parts
-        for place in range(steps):
-            cached = context + place * count
-            parts.append(step(part, keys + place * part * part, count, cached))
-        self._chunks = [(prompt, steps * part)]
-        self.tally.prompt_tokens += steps * part
-        self._seconds = sum([seconds for seconds, _ in parts])
+        keys = chunk * (prompt.computed + 0.5 * (chunk + 1))
+        costs = self._parts
+        for step_index in range(steps):
+            cached = context + step_index * count
+            costs.append(step(chunk, keys + step_index * chunk * chunk, count, cached))
+        self._chunks = [(prompt, steps * chunk)]
+        self.tally.prompt_tokens += steps * chunk
+        self._seconds = sum([seconds for seconds, _ in costs])
         self._joules, self._step_count = 0.0, steps
 
     def _start_run(self, most: int) -> None:
@@ -325,11 +325,11 @@ class ContinuousBatching(PagedBatch):
             heappop(ends)
         steps, count = min(ends[0][0] - counter, most), len(running)
         if steps > 1:
-            more, room = self._blocks_between(counter + 1, steps - 1), self._room()
-            if more > room:
+            blocks, room = self._blocks_between(counter + 1, steps - 1), self._room()
+            if blocks > room:
                 steps = 1 + room // (count if self._alike else self._growth) * self._size
-                more = self._blocks_between(counter + 1, steps - 1)
-            self._more_blocks = more
+                blocks = self._blocks_between(counter + 1, steps - 1)
+            self._more_blocks = blocks
         self._seconds, self._joules = self.steps.decode_run(count, self._context, steps)
         self._step_count = steps
 
@@ -374,14 +374,14 @@ class ContinuousBatching(PagedBatch):
             if isinstance(waiting, PriorityQueue):
                 waiting.see(unseen)
         while budget > 0 and len(waiting) > unseen and len(running) + len(partial) < max_seqs:
-            taken = self._admit(waiting[0], budget, now_s)
-            if taken is None:
+            tokens = self._admit(waiting[0], budget, now_s)
+            if tokens is None:
                 return
-            budget -= taken
+            budget -= tokens
 
     def _extend(self, prompt: Prompt, budget: int) -> int:
         """A further part of a prompt; gives its tokens."""
-        tokens = min(prompt.target - prompt.done, budget)
+        tokens = min(prompt.target - prompt.computed, budget)
         needed = self._blocks_for(prompt, tokens)
         while needed > self._room():
             if self._running and len(self._partial) == 1:
@@ -406,13 +406,13 @@ class ContinuousBatching(PagedBatch):
         if left is not None:  # what it generated is part of its prompt now
             target += log.output_tokens[request] - left
         shared = 0 if cache is None else self._hits(cache, request, target)
-        done = shared * size
-        tokens = target - done
+        cached_tokens = shared * size
+        tokens = target - cached_tokens
         if tokens > budget:
             if not self.limits.chunked and (self._chunks or target <= self.limits.max_tokens):
                 return None
             tokens = budget
-        blocks = self._blocks_of(request, done + tokens if self._by_part else target)
+        blocks = self._blocks_of(request, cached_tokens + tokens if self._by_part else target)
         needed = blocks - self._chained * shared
         revived = 0
         if cache is not None and shared:
@@ -426,7 +426,7 @@ class ContinuousBatching(PagedBatch):
             self._hold(cache, self._group(request), shared)
             self._make_room(needed)
         self._free -= needed
-        prompt = Prompt(request, done, target, shared, blocks)
+        prompt = Prompt(request, cached_tokens, target, shared, blocks)
         self._partial.append(prompt)
         self._chunks.append((prompt, tokens))
         scheduled_s = log.scheduled_s

@@ -48,14 +48,14 @@ class SequenceBlocks:
     window, which lies across one block more than it fills, and grows in the full layers alone.
 
     Attributes:
-        whole: Cache blocks per filled block while all layers grow.
-        beyond: Cache blocks per filled block of the layers that keep all tokens.
+        all_layers: Cache blocks per filled block while all layers grow.
+        full_layers: Cache blocks per filled block of the layers that keep all tokens.
         window: Filled blocks of the window; 0 for no window.
         state: Cache blocks of the states, whatever the length.
     """
 
-    whole: int = 1
-    beyond: int = 1
+    all_layers: int = 1
+    full_layers: int = 1
     window: int = 0
     state: int = 0
 
@@ -64,21 +64,23 @@ class SequenceBlocks:
         at its end.
         """
         if self.window and longest > self.window:
-            return self.beyond, self.state + (self.whole - self.beyond) * (self.window + 1)
-        return self.whole, self.state
+            return self.full_layers, self.state + (self.all_layers - self.full_layers) * (
+                self.window + 1
+            )
+        return self.all_layers, self.state
 
     def of(self, filled: int) -> int:
         """Blocks of a sequence that ends with so many filled."""
-        each, kept = self.terms(filled)
-        return each * filled + kept
+        per_filled, at_start = self.terms(filled)
+        return per_filled * filled + at_start
 
     def most_filled(self, blocks: int) -> int:
         """Filled blocks of the longest sequence that so many cache blocks hold."""
-        each, kept = self.terms(self.window + 1)
-        if self.window and blocks >= kept + each * (self.window + 1):
-            return (blocks - kept) // each if each else _NO_LIMIT
+        per_filled, at_start = self.terms(self.window + 1)
+        if self.window and blocks >= at_start + per_filled * (self.window + 1):
+            return (blocks - at_start) // per_filled if per_filled else _NO_LIMIT
         room = blocks - self.state
-        short = room // self.whole if self.whole else (_NO_LIMIT if room >= 0 else 0)
+        short = room // self.all_layers if self.all_layers else (_NO_LIMIT if room >= 0 else 0)
         return max(0, min(short, self.window or short))
 
 

@@ -22,10 +22,10 @@ from accelsim.serving.schedulers.limits import BatchLimits, SequenceBlocks
 class Prompt:
     """A prompt that is being computed."""
 
-    __slots__ = ("blocks", "depth", "done", "request", "shared", "target")
+    __slots__ = ("blocks", "computed", "depth", "request", "shared", "target")
 
-    def __init__(self, request: int, done: int, target: int, shared: int, blocks: int) -> None:
-        self.request, self.done, self.target = request, done, target
+    def __init__(self, request: int, computed: int, target: int, shared: int, blocks: int) -> None:
+        self.request, self.computed, self.target = request, computed, target
         self.depth = shared  # blocks of its chain that it holds
         self.shared = shared  # blocks of its cache that are not its own
         self.blocks = blocks  # of its cache, those that are not its own too
@@ -56,14 +56,14 @@ class PagedBatch(Scheduler):
         self.limits, self.cache, self.comes_cached = limits, cache, comes_cached
         self.capacity_blocks = limits.blocks
         self._size = limits.block_tokens
-        held = limits.sequence.most_filled(limits.blocks) * limits.block_tokens
-        self._most_tokens = min(held, limits.most_positions or held)
+        most_cached = limits.sequence.most_filled(limits.blocks) * limits.block_tokens
+        self._most_tokens = min(most_cached, limits.most_positions or most_cached)
         self._watermark = int(limits.blocks * limits.watermark_fraction)
         self._promises = limits.reserve == "sequence"
         self._by_part = limits.reserve == "part"
         self._sequence = limits.sequence
         self._alike = limits.sequence == SequenceBlocks()
-        self._chained = limits.sequence.beyond  # cache blocks of one that requests share
+        self._chained = limits.sequence.full_layers  # cache blocks of one that requests share
         self._clear()
 
     def _clear(self) -> None:
@@ -120,8 +120,8 @@ class PagedBatch(Scheduler):
         filled = -(-tokens // self._size)
         if self._alike:
             return filled
-        each, kept = self._terms(request)
-        return each * filled + kept
+        per_filled, at_start = self._terms(request)
+        return per_filled * filled + at_start
 
     def _terms(self, request: int) -> tuple[int, int]:
         return self._sequence.terms(-(-self._tokens_of_all(request) // self._size))
@@ -145,25 +145,25 @@ class PagedBatch(Scheduler):
         if left > 0:
             heappush(self._ends, (counter + left, request))
         self._context += length
-        due, place = self._due, (counter - length) % size
-        each = 1
+        due, remainder = self._due, (counter - length) % size
+        blocks = 1
         if not self._alike:
-            each = self._terms(request)[0]
-            self._growth += each
-        due[place] += each
-        due[place + size] += each
+            blocks = self._terms(request)[0]
+            self._growth += blocks
+        due[remainder] += blocks
+        due[remainder + size] += blocks
 
     def _remove(self, request: int) -> int:
         """Take a sequence out of the batch; gives its length."""
         joined, length, _ = self._running.pop(request)
         size, due = self._size, self._due
-        place = (joined - length) % size
-        each = 1
+        remainder = (joined - length) % size
+        blocks = 1
         if not self._alike:
-            each = self._terms(request)[0]
-            self._growth -= each
-        due[place] -= each
-        due[place + size] -= each
+            blocks = self._terms(request)[0]
+            self._growth -= blocks
+        due[remainder] -= blocks
+        due[remainder + size] -= blocks
         length += self._counter - joined
         self._context -= length
         return length
@@ -174,21 +174,21 @@ class PagedBatch(Scheduler):
         """Give a sequence's blocks back; those of a session stay cached."""
         if self._promises:
             self._promised -= self._blocks_of_all(request)
-        own = -(-length // self._size) if self._alike else self._blocks_of(request, length)
-        if self.cache is not None and (held := self._shared.pop(request, None)) is not None:
-            depth, shared = held
+        freed = -(-length // self._size) if self._alike else self._blocks_of(request, length)
+        if self.cache is not None and (chain_blocks := self._shared.pop(request, None)) is not None:
+            depth, shared = chain_blocks
             group = self._group(request)
             shared += self.cache.extend(group, self._chain(request, length))
-            own -= self._chained * shared
+            freed -= self._chained * shared
             self.cache.release(group, depth)
-        self._free += own
+        self._free += freed
 
     def _share(self, prompt: Prompt) -> None:
         """Let others share the blocks of a prompt that is done."""
         request, cache = prompt.request, self.cache
         if cache is None or (group := self._group(request)) == NO_GROUP:
             return
-        chain = self._chain(request, prompt.done)
+        chain = self._chain(request, prompt.computed)
         added = cache.extend(group, chain)
         if added:
             cache.move(group, prompt.depth, chain)
@@ -217,20 +217,20 @@ class PagedBatch(Scheduler):
         Least recently used prefixes go first (vLLM 0.9, 2025, v1/core/block_pool.py).
         """
         if self.cache is not None and count > self._free:
-            given = -(-(count - self._free) // self._chained)
-            self.cache.give_up(given)
-            self._free += self._chained * given
+            chain_blocks = -(-(count - self._free) // self._chained)
+            self.cache.give_up(chain_blocks)
+            self._free += self._chained * chain_blocks
 
     def _blocks_between(self, counter: int, steps: int) -> int:
         """Blocks that the running sequences begin in so many steps from a counter on."""
         size = self._size
-        start, rest = counter % size, steps % size
+        start, rest_steps = counter % size, steps % size
         growth = len(self._running) if self._alike else self._growth
-        return steps // size * growth + sum(self._due[start : start + rest])
+        return steps // size * growth + sum(self._due[start : start + rest_steps])
 
     def _blocks_for(self, prompt: Prompt, tokens: int) -> int:
         """Blocks of its own that a prompt lacks for a part."""
-        length = prompt.done + tokens if self._by_part else prompt.target
+        length = prompt.computed + tokens if self._by_part else prompt.target
         return self._blocks_of(prompt.request, length) - prompt.blocks
 
     def _fits(self, request: int, blocks: int) -> bool:
@@ -238,8 +238,8 @@ class PagedBatch(Scheduler):
         if self._promises and (self._running or self._partial):
             promised = self._promised + self._blocks_of_all(request)
             return promised <= self._blocks - self._watermark
-        kept = self._watermark if self._running or self._partial else 0
-        return blocks + kept <= self._room()
+        watermark = self._watermark if self._running or self._partial else 0
+        return blocks + watermark <= self._room()
 
     def _hits(self, cache: PrefixCache, request: int, target: int) -> int:
         """Cached blocks that a prompt starts with; at least one token is computed."""
@@ -247,14 +247,14 @@ class PagedBatch(Scheduler):
 
     def _hold(self, cache: PrefixCache, group: int, shared: int) -> None:
         """Hold the first blocks of a chain; those on the host alone are loaded."""
-        here = min(cache.here(group), shared) if cache.host_blocks else shared
-        cache.hold(group, here)
+        on_device = min(cache.on_device(group), shared) if cache.host_blocks else shared
+        cache.hold(group, on_device)
         cache.hit_count += shared
-        if shared > here:
-            self._make_room(self._chained * (shared - here))
+        if shared > on_device:
+            self._make_room(self._chained * (shared - on_device))
             self._free -= self._chained * cache.extend(group, shared)
-            cache.move(group, here, shared)
-            self._move_s += (shared - here) * self.limits.swap_block_s
+            cache.move(group, on_device, shared)
+            self._move_s += (shared - on_device) * self.limits.swap_block_s
 
     def _reserve(self) -> None:
         """A block for each sequence that begins one in this step; puts the youngest back while
@@ -273,7 +273,7 @@ class PagedBatch(Scheduler):
         v1/core/sched/scheduler.py, SchedulingPolicy.PRIORITY).
         """
         prompts = (prompt.request for prompt in reversed(self._partial))
-        requests, priority = chain(prompts, reversed(self._running)), self.log.asked.priority
+        requests, priority = chain(prompts, reversed(self._running)), self.log.requests.priority
         return next(requests) if priority is None else max(requests, key=priority.__getitem__)
 
     def _put_back(self, request: int) -> None:

@@ -78,14 +78,14 @@ def _alone(plan: ReplicaPlan) -> ReplicaPlan:
     return replace(plan, steps=AloneSteps(plan.steps, prompt, further))
 
 
-def _price(plan: ReplicaPlan, part: slice, prompt: int, output: int) -> tuple[float, float]:
+def _price(plan: ReplicaPlan, which: slice, prompt: int, output: int) -> tuple[float, float]:
     """Seconds and joules of some passes of a request alone, the host's time per step included."""
     run = replace(plan.run, batch=1, seq_len=prompt, output_len=output)
     passes = run_passes(run)
-    done = simulated(run, replace(passes, passes=passes.passes[part])).passes
+    priced = simulated(run, replace(passes, passes=passes.passes[which])).passes
     beside_s = plan.step_overhead_s - run.step_host_s
-    seconds = sum(p.repeats * (p.result.latency_s + beside_s) for p in done)
-    if not part.start:  # its prompt
-        seconds = max(seconds, prompt_issue_s(run, done[0].graph))
-    joules = sum(p.repeats * p.result.dynamic_energy_j for p in done)
+    seconds = sum(p.repeats * (p.result.latency_s + beside_s) for p in priced)
+    if not which.start:  # its prompt
+        seconds = max(seconds, prompt_issue_s(run, priced[0].graph))
+    joules = sum(p.repeats * p.result.dynamic_energy_j for p in priced)
     return seconds, joules + (plan.steps.idle_w or 0.0) * seconds

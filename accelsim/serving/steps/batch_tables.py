@@ -38,20 +38,20 @@ def batch_tables(
     """
     batches = [*(batch for batch in _BATCHES if batch < max_batch), max_batch]
     at = np.array(batches if len(batches) > 1 else [1, 2])
-    found = estimate_many(
+    columns = estimate_many(
         run.workload.name, run.device.name, options, shapes={"batch": at, "output_len": 0}
     )
-    if any(found["reason"]):
-        _refuse(run, options, found)
+    if any(columns["reason"]):
+        _refuse(run, options, columns)
     idle_w = idle_power_w(run.device)
-    latency_s = found["latency_s"]
-    waits_s = latency_s - at / found["throughput_per_s"]
-    energy_j = found["energy_j"] + (idle_w or 0.0) * waits_s
+    latency_s = columns["latency_s"]
+    waits_s = latency_s - at / columns["throughput_per_s"]
+    energy_j = columns["energy_j"] + (idle_w or 0.0) * waits_s
     if np.isnan(energy_j).any():
         idle_w, energy_j = None, np.zeros(len(at))  # unknown without the idle power, too
     nothing = np.zeros((2, 2))
     flat = StepSurface(np.array([1, 2]), np.array([0.0, 1.0]), nothing, nothing)
-    spread = math.log(found["latency_high_s"][0] / latency_s[0]) / Z90
+    spread = math.log(columns["latency_high_s"][0] / latency_s[0]) / Z90
     return TabulatedSteps(
         layers=StepCurve(at, latency_s, energy_j),
         decode_layers=StepCurve(at, latency_s, energy_j),
@@ -64,12 +64,12 @@ def batch_tables(
     )
 
 
-def _refuse(run: ResolvedRun, options: RunOptions, found: EstimateColumns) -> NoReturn:
+def _refuse(run: ResolvedRun, options: RunOptions, columns: EstimateColumns) -> NoReturn:
     """Raise why batches cannot run: memory, or what `estimate` says of one item."""
-    needed = np.nanmax(np.append(found["memory_bytes"], 0.0))
+    needed = np.nanmax(np.append(columns["memory_bytes"], 0.0))
     room = run.available_bytes
     if needed > room:
         remedy = "Choose a smaller --max-seqs, a smaller format, or a device with more memory."
         raise memory_short(run.device, float(needed), room, remedy)
     estimate(run.workload.name, run.device.name, options)
-    raise UnsupportedOperatorError(run.device.name, run.workload.name, str(max(found["reason"])))
+    raise UnsupportedOperatorError(run.device.name, run.workload.name, str(max(columns["reason"])))

@@ -94,8 +94,8 @@ class PipelinedSteps(StepsAround):
 
     def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
         """Rounds of the same sequences; see `StepTimes`."""
-        part = -(-count // self.stages)
-        seconds, joules = self.inner.decode_run(part, context * part / count, n)
+        batch_count = -(-count // self.stages)
+        seconds, joules = self.inner.decode_run(batch_count, context * batch_count / count, n)
         return seconds, joules * min(self.stages, count)
 
 
@@ -108,19 +108,19 @@ class SpeculativeSteps(StepsAround):
     of that (mean field: how the tokens kept spread is left out).
 
     Attributes:
-        kept: E, tokens kept per engine step.
+        kept_tokens: E, tokens kept per engine step.
         guesses: k, tokens guessed.
         draft: Steps of the model that guesses; None where none does.
     """
 
-    kept: float
+    kept_tokens: float
     guesses: int
     draft: StepTimes | None = None
 
     def step(self, *batch: *StepBatch) -> tuple[float, float]:
         """One step; see `StepTimes`."""
         prefill_tokens, prefill_keys, sequences, cached = batch
-        share = self.kept if sequences else 1.0
+        share = self.kept_tokens if sequences else 1.0
         tokens, keys = round(prefill_tokens * share), prefill_keys * share
         seconds, joules = self.inner.step(tokens, keys, sequences, cached)
         if self.draft is not None and tokens:
@@ -135,7 +135,7 @@ class SpeculativeSteps(StepsAround):
         """Steps of the same sequences; see `StepTimes`."""
         seconds, joules = self.inner.decode_run(count, context, n)
         guesses = self._guesses(count, context, n)
-        return (seconds + guesses[0]) / self.kept, (joules + guesses[1]) / self.kept
+        return (seconds + guesses[0]) / self.kept_tokens, (joules + guesses[1]) / self.kept_tokens
 
     def _guesses(self, count: int, context: float, n: int) -> tuple[float, float]:
         """What the draft's steps before `n` engine steps take."""

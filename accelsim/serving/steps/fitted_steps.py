@@ -114,7 +114,9 @@ class FittedSteps:
     idle_w: float | None = None
     log_sigma: float = 0.0
     common_fraction: float = 0.0
-    _known: dict[int, tuple[float, float]] = field(init=False, repr=False, default_factory=dict)
+    _fixed_costs: dict[int, tuple[float, float]] = field(
+        init=False, repr=False, default_factory=dict
+    )
 
     def step(self, *batch: *StepBatch) -> tuple[float, float]:
         """One step: seconds and joules; see `StepTimes`."""
@@ -123,9 +125,9 @@ class FittedSteps:
 
     def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
         """Steps of the same sequences: their caches grow by a token each; see `StepTimes`."""
-        fixed = self._known.get(count)
+        fixed = self._fixed_costs.get(count)
         if fixed is None:
-            fixed = self._known[count] = self.step(0, 0.0, count, 0.0)
+            fixed = self._fixed_costs[count] = self.step(0, 0.0, count, 0.0)
         cached = n * context + 0.5 * count * n * (n - 1)
         slope_j = 0.0 if self.joules is None else self.joules.per_decode_key
         seconds = n * fixed[0] + self.seconds.per_decode_key * cached
@@ -168,8 +170,8 @@ def _fitted(columns: StepColumns, wanted: FloatArray) -> _Line:
     design = np.stack([np.ones(len(tokens)), *ramps, *slopes], axis=1)
     scale = np.maximum(np.abs(design).max(axis=0), 1e-12)
     weight = 1.0 / np.maximum(wanted, 1e-12)
-    found, _ = nnls(design / scale * weight[:, None], np.ones(len(tokens)))
-    base, *rest = (found / scale).tolist()
-    pieces = rest[: len(ramps)]
+    coefficients, _ = nnls(design / scale * weight[:, None], np.ones(len(tokens)))
+    base, *further = (coefficients / scale).tolist()
+    pieces = further[: len(ramps)]
     at = base + np.concatenate([[0.0], np.cumsum(pieces * np.diff(bends))])
-    return _Line(tuple(bends.tolist()), tuple(at.tolist()), *rest[len(ramps) :])
+    return _Line(tuple(bends.tolist()), tuple(at.tolist()), *further[len(ramps) :])

@@ -113,8 +113,8 @@ def read_benchmark(path: Path, max_batch_tokens: int = 8192) -> ServerRun:
         raise InvalidValueError("max_batch_tokens", max_batch_tokens, "a whole number >= 1")
     requests, skips = _requests(path)
     steps = _Steps(requests, max_batch_tokens)
-    found = steps.columns(skips)
-    return ServerRun(found, len(requests), dict(skips))
+    columns = steps.columns(skips)
+    return ServerRun(columns, len(requests), dict(skips))
 
 
 @frozen(eq=False)
@@ -139,14 +139,14 @@ def _requests(path: Path) -> tuple[list[_Request], Counter[str]]:
     lists = [content[name] for name in _LISTS]
     if len({len(values) for values in lists}) != 1:
         raise ProfileError(str(path), ["lists of different lengths: " + ", ".join(_LISTS)])
-    found, skips = [], Counter[str]()
+    requests, skips = [], Counter[str]()
     for row in zip(*lists, strict=True):
         request = _request(*row)
         if isinstance(request, str):
             skips[request] += 1
         else:
-            found.append(request)
-    return found, skips
+            requests.append(request)
+    return requests, skips
 
 
 def _request(prompt: Any, output: Any, ttft: Any, gaps: Any, start: Any) -> _Request | str:
@@ -192,7 +192,7 @@ class _Steps:
         """Requests that are watched one after the other: each the one that lasts longest of those
         under way when the last has ended.
         """
-        found, now_s = [], -np.inf
+        watches, now_s = [], -np.inf
         while len(later := np.flatnonzero(self.last_s > now_s)):
             running = later[self.first_s[later] <= now_s]
             if not len(running):
@@ -201,9 +201,9 @@ class _Steps:
             watch = int(running[np.argmax(self.last_s[running])])
             if self.last_s[watch] <= now_s:
                 break
-            found.append(watch)
+            watches.append(watch)
             now_s = float(self.last_s[watch])
-        return np.array(found, dtype=np.int64)
+        return np.array(watches, dtype=np.int64)
 
     def _watched(self, watch: int) -> list[tuple[float, ...]]:
         """Steps between the tokens of one request, last first for prompts of several steps."""
@@ -216,18 +216,18 @@ class _Steps:
             came = (self.first_s > start_s + _JITTER_S) & (self.first_s <= end_s + _JITTER_S)
             left = np.concatenate([left, self.prompt[came]])
             tokens, keys, left = _computed(left, self.budget - count)
-            cached = float(sum(self._cached(place, start_s) for place in running))
+            cached = float(sum(self._cached(request, start_s) for request in running))
             rows.append((tokens, keys, count, cached, float(end_s - start_s)))
         return rows
 
     def _running(self, start_s: float, end_s: float) -> list[int]:
         """Requests that get a further token in a step."""
         inside = (self.first_s <= start_s + _JITTER_S) & (self.last_s >= end_s - _JITTER_S)
-        return [int(place) for place in np.flatnonzero(inside)]
+        return [int(request) for request in np.flatnonzero(inside)]
 
-    def _cached(self, place: int, now_s: float) -> float:
+    def _cached(self, index: int, now_s: float) -> float:
         """Tokens in a request's cache."""
-        request = self.requests[place]
+        request = self.requests[index]
         came = int(np.searchsorted(request.token_s, now_s + _JITTER_S, side="right"))
         return request.prompt + max(came - 1, 0)
 
@@ -240,11 +240,11 @@ def _computed(left: FloatArray, budget: float) -> tuple[float, float, FloatArray
     prompt backwards.
     """
     tokens = keys = 0.0
-    kept = []
+    remaining = []
     for length in left.tolist():
-        part = min(length, max(budget - tokens, 0.0))
-        keys += part * (length - part + 0.5 * (part + 1))
-        tokens += part
-        if length > part:
-            kept.append(length - part)
-    return tokens, keys, np.array(kept)
+        computed = min(length, max(budget - tokens, 0.0))
+        keys += computed * (length - computed + 0.5 * (computed + 1))
+        tokens += computed
+        if length > computed:
+            remaining.append(length - computed)
+    return tokens, keys, np.array(remaining)

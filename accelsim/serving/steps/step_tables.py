@@ -102,9 +102,9 @@ def replica_memory(
         if adapters is not None:
             is_layer, _ = _parts(lowered.graph, shard)
             weights += adapter_bytes(lowered.graph, is_layer, adapters)
-        held = ReplicaMemory(weights, parts.activation_bytes, lowered.cache)
-        if held.weight_bytes + held.activation_bytes > largest.weight_bytes:
-            largest = held
+        stage_memory = ReplicaMemory(weights, parts.activation_bytes, lowered.cache)
+        if stage_memory.weight_bytes + stage_memory.activation_bytes > largest.weight_bytes:
+            largest = stage_memory
     return largest
 
 
@@ -208,10 +208,10 @@ def most_positions(run: ResolvedRun) -> int:
 
 def _up_to(points: tuple[int, ...], last: int, ratio: int) -> list[int]:
     """Points below `last`, further ones a ratio apart, and `last`."""
-    found = [points[0], *(point for point in points[1:] if point < last)]
-    while 0 < found[-1] * ratio < last:
-        found.append(found[-1] * ratio)
-    return [*found, last] if last > found[-1] else [*found, found[-1] + 1]
+    counts = [points[0], *(point for point in points[1:] if point < last)]
+    while 0 < counts[-1] * ratio < last:
+        counts.append(counts[-1] * ratio)
+    return [*counts, last] if last > counts[-1] else [*counts, counts[-1] + 1]
 
 
 def stages_of(run: ResolvedRun, count: int) -> Iterator[Shard]:
@@ -284,9 +284,9 @@ class _Pricing:
         self, lowered: LoweredBatch, graph: OperatorGraph, table: CostTable, launches: IntArray
     ) -> FloatArray:
         """Costs of each scenario from those of its distinct rows and how often each is launched."""
-        each = self.costs(self.on_stack(table, graph, lowered.phase))
-        each = each.reshape(len(lowered.scenario), -1, 2)
-        sums: FloatArray = np.einsum("srk,r->sk", each, launches)
+        row_costs = self.costs(self.on_stack(table, graph, lowered.phase))
+        row_costs = row_costs.reshape(len(lowered.scenario), -1, 2)
+        sums: FloatArray = np.einsum("srk,r->sk", row_costs, launches)
         return sums
 
     def graph(self, graph: OperatorGraph, shard: Shard) -> CostTable:
@@ -297,24 +297,26 @@ class _Pricing:
         """Costs as the run's stack has them."""
         return on_stack(table, graph, self.run.stack_effect, is_decode=phase is Phase.DECODE)
 
-    def times(self, table: CostTable, first: Sequence[int] = (0,)) -> FloatArray:
+    def times(self, table: CostTable, first_rows: Sequence[int] = (0,)) -> FloatArray:
         """Device times of rows; where the host issues them one by one, no less than that takes."""
         times = device_time_s(table, self.settings)
         if self.settings.is_captured or not self.settings.is_asynchronous:
             return times
-        issue_s, run_s = (np.add.reduceat(column, first) for column in (table.dispatch_s, times))
+        issue_s, run_s = (
+            np.add.reduceat(column, first_rows) for column in (table.dispatch_s, times)
+        )
         slowdown = np.maximum(1.0, issue_s / np.maximum(run_s, 1e-12))
-        by_row: FloatArray = np.repeat(slowdown, np.diff([*first, len(times)]))
+        by_row: FloatArray = np.repeat(slowdown, np.diff([*first_rows, len(times)]))
         return times * by_row
 
-    def costs(self, table: CostTable, first: Sequence[int] = (0,)) -> FloatArray:
+    def costs(self, table: CostTable, first_rows: Sequence[int] = (0,)) -> FloatArray:
         """Seconds, and joules with the idle power of that time, shape (n, 2).
 
         Args:
             table: Rows of passes one after the other.
-            first: First row of each pass.
+            first_rows: First row of each pass.
         """
-        times = self.times(table, first)
+        times = self.times(table, first_rows)
         joules = table.energy_j + (self.settings.idle_w or 0.0) * times
         return np.stack([times, joules], axis=1)
 
@@ -345,17 +347,17 @@ def _curves(
     is_alone = isinstance(pricing.run.device, AsicProfile)
     together = [[point] for point in points] if is_alone else [points]
     for shard in pricing.shards:
-        priced = [_stage_costs(pricing, some, max_seqs, shard) for some in together]
+        priced = [_stage_costs(pricing, group, max_seqs, shard) for group in together]
         for name, column in costs.items():
-            np.add(column, np.concatenate([of[name] for of, _ in priced]), out=column)
+            np.add(column, np.concatenate([columns[name] for columns, _ in priced]), out=column)
         spread = priced[bisect_right(points, _MIDDLE) - 1 if is_alone else 0][1]
     at = np.array(points)
     few = at <= max_seqs
     curves = {}
     for name, column in costs.items():
-        kept = few | (name == "layers")
-        seconds, joules = column[kept].T
-        curves[name] = StepCurve(at[kept], seconds, joules * pricing.ranks)
+        chosen = few | (name == "layers")
+        seconds, joules = column[chosen].T
+        curves[name] = StepCurve(at[chosen], seconds, joules * pricing.ranks)
     return curves, spread
 
 
@@ -367,29 +369,29 @@ def _stage_costs(
     """
     adapters = pricing.options.adapters
     graphs = [_step_graph(pricing.run, tokens, max_seqs, shard) for tokens in points]
-    first, graph = _first_rows(graphs), concatenate(graphs)
-    parts = [_parts(one, shard) for one in graphs]
+    first_rows, graph = _first_rows(graphs), concatenate(graphs)
+    parts = [_parts(step_graph, shard) for step_graph in graphs]
     is_layer, is_head = (np.concatenate(part) for part in zip(*parts, strict=True))
     kernels = pricing.graph(graph, shard)
-    prompts = pricing.costs(pricing.on_stack(kernels, graph, Phase.PREFILL), first)
+    prompts = pricing.costs(pricing.on_stack(kernels, graph, Phase.PREFILL), first_rows)
     table = pricing.on_stack(kernels, graph, Phase.DECODE)
-    decode = pricing.costs(table, first)
+    decode = pricing.costs(table, first_rows)
     costs = {
-        "layers": np.add.reduceat(prompts * is_layer[:, None], first),
-        "decode_layers": np.add.reduceat(decode * is_layer[:, None], first),
-        "logits": np.add.reduceat(decode * is_head[:, None], first),
+        "layers": np.add.reduceat(prompts * is_layer[:, None], first_rows),
+        "decode_layers": np.add.reduceat(decode * is_layer[:, None], first_rows),
+        "logits": np.add.reduceat(decode * is_head[:, None], first_rows),
     }
     if adapters is not None:
         beside = [
-            adapter_rows(one, part[0], adapters, tokens)
-            for one, part, tokens in zip(graphs, parts, points, strict=True)
+            adapter_rows(step_graph, part[0], adapters, tokens)
+            for step_graph, part, tokens in zip(graphs, parts, points, strict=True)
         ]
         starts, rows = _first_rows(beside), concatenate(beside)
         added = np.add.reduceat(pricing.costs(pricing.graph(rows, shard), starts), starts)
         costs["layers"] += added
         costs["decode_layers"] += added
     middle = max(bisect_right(points, _MIDDLE) - 1, 0)
-    rows_of = slice(first[middle], first[middle] + len(graphs[middle]))
+    rows_of = slice(first_rows[middle], first_rows[middle] + len(graphs[middle]))
     return costs, _spread(graph, table, rows_of)
 
 
@@ -428,9 +430,9 @@ def _spread(graph: OperatorGraph, table: CostTable, rows: slice) -> tuple[float,
     section 5.2).
     """
     kind, time_s, sigma = graph.kind[rows], table.time_s[rows], table.log_sigma[rows]
-    own = table.shared_log_sigma
-    shared = sigma if own is None else own[rows]
-    total = run_log_sigma(kind, time_s, sigma, None if own is None else shared)
+    shared_column = table.shared_log_sigma
+    shared = sigma if shared_column is None else shared_column[rows]
+    total = run_log_sigma(kind, time_s, sigma, None if shared_column is None else shared)
     common = run_log_sigma(kind, time_s, shared, None)
     weights = np.zeros(len(graph))
     weights[rows] = time_s
@@ -448,9 +450,9 @@ def _surface(pricing: _Pricing, counts: list[int], cached: list[int], phase: Pha
     sizes = {"batch": count, "seq_len": 1} if phase is Phase.DECODE else {"seq_len": count}
     if longest := most_positions(run):  # no sequence is longer: what would be is read as that
         context = np.clip(context, 0, longest - np.asarray(sizes["seq_len"]))
-    said = getattr(run.workload.parameters, "target_positions", longest or context.max() + 1)
-    own = np.minimum(context, said - 1)  # of a decoder beside an encoder
-    shapes = ShapeColumns.of(context_len=own, source_len=context, **sizes)
+    most_target = getattr(run.workload.parameters, "target_positions", longest or context.max() + 1)
+    target_context = np.minimum(context, most_target - 1)  # of a decoder beside an encoder
+    shapes = ShapeColumns.of(context_len=target_context, source_len=context, **sizes)
     costs = pricing.sums(shapes, phase, pricing.attention_costs)
     seconds, joules = costs.T.reshape(2, len(counts), len(cached))
     return StepSurface(np.array(counts), np.array(cached, dtype=np.float64), seconds, joules)

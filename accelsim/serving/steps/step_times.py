@@ -135,9 +135,9 @@ class StepSurface:
                 their work is that of one prompt with less than nothing cached, and falls to that of
                 the fewest tokens where they have no keys.
         """
-        place = np.interp(tokens, self.tokens, np.arange(len(self.tokens)))
-        low = np.minimum(place.astype(int), len(self.tokens) - 2)
-        weight = (place - low)[:, None]
+        position = np.interp(tokens, self.tokens, np.arange(len(self.tokens)))
+        low = np.minimum(position.astype(int), len(self.tokens) - 2)
+        weight = (position - low)[:, None]
         knots = np.tile(self.cached, (len(tokens), 1))
         if is_prompt:
             knots = np.column_stack([-0.5 * (tokens + 1), knots])
@@ -304,8 +304,8 @@ class TabulatedSteps:
         logits = self._logits[min(count * self.checked + 1, len(self._logits) - 1)]
         line = (self._decode_lines.get(count) or self._decode_line(max(count, 1)))[2]
         fixed_s, fixed_j = self._fixed
-        found = self._beside[count] = (fixed_s + logits[0], fixed_j + logits[1], line)
-        return found
+        costs = self._beside[count] = (fixed_s + logits[0], fixed_j + logits[1], line)
+        return costs
 
     def _decode_line(self, count: int) -> tuple[float, float, _Line]:
         """What a step of `count` sequences takes besides attention, and its attention; made with
@@ -313,20 +313,20 @@ class TabulatedSteps:
         """
         near = _near(count)
         lines = self.decode.lines(near, is_prompt=False)
-        for place, line in zip(near.tolist(), lines, strict=True):
-            rows = place * self.checked
+        for sequences, line in zip(near.tolist(), lines, strict=True):
+            rows = sequences * self.checked
             layers = self._decode_layers[min(rows, len(self._decode_layers) - 1)]
             logits = self._logits[min(rows, len(self._logits) - 1)]
             fixed_s = self._fixed[0] + layers[0] + logits[0]
             fixed_j = self._fixed[1] + layers[1] + logits[1]
-            self._decode_lines[place] = (fixed_s, fixed_j, line)
+            self._decode_lines[sequences] = (fixed_s, fixed_j, line)
         return self._decode_lines[count]
 
 
 def _near(count: int) -> IntArray:
     """Counts above 0 whose lines are made together with that of one."""
-    first = count // _TOGETHER * _TOGETHER
-    return np.arange(max(first, 1), first + _TOGETHER)
+    begin = count // _TOGETHER * _TOGETHER
+    return np.arange(max(begin, 1), begin + _TOGETHER)
 
 
 def _passes(values: list[tuple[float, float]], count: int) -> tuple[float, float]:
