@@ -101,22 +101,26 @@ def attention_s(graph: OperatorGraph, kernel: AttentionKernel) -> tuple[FloatArr
     names = ("batch", "heads", "q_len", "kv_len", "head_dim", "value_dim", "causal", "window")
     places = [DIMENSIONS[OperatorKind.ATTENTION].index(name) for name in names]
     batch, heads, q_len, kv_len, head, value, causal, window = (
-        graph.dims[:, place].astype(np.float64) for place in places
+        graph.dims[:, column].astype(np.float64) for column in places
     )
-    own = np.isin(graph.kind, _KINDS) & (q_len >= kernel.lengths[0])
-    own &= DTYPE_BYTES[graph.dtype] == _HALF_BYTES
+    is_replaced = np.isin(graph.kind, _KINDS) & (q_len >= kernel.lengths[0])
+    is_replaced &= DTYPE_BYTES[graph.dtype] == _HALF_BYTES
     backward = graph.kind == _KINDS[1]
     pairs = visible_pairs(q_len, kv_len, causal, window)
     flop = 2.0 * batch * heads * pairs * (head + value) * np.where(backward, _BACKWARD_PRODUCTS, 1)
-    seen = np.log(np.clip(np.where(window > 0, np.minimum(window, kv_len), kv_len), 1.0, None))
+    log_length = np.log(
+        np.clip(np.where(window > 0, np.minimum(window, kv_len), kv_len), 1.0, None)
+    )
     at = np.log(kernel.lengths)
     rate = np.where(
-        backward, np.interp(seen, at, kernel.backward), np.interp(seen, at, kernel.forward)
+        backward,
+        np.interp(log_length, at, kernel.backward),
+        np.interp(log_length, at, kernel.forward),
     )
-    rate = rate * np.where(causal > 0, np.interp(seen, at, kernel.causal), 1.0)
+    rate = rate * np.where(causal > 0, np.interp(log_length, at, kernel.causal), 1.0)
     share = np.clip((_HEAD - np.minimum(head, value)) / (_HEAD - _NARROW), 0.0, 1.0)
     narrow = np.where(backward, kernel.narrow[1], kernel.narrow[0])
     rate = rate * narrow**share
     blocks = np.maximum(batch * heads * np.ceil(q_len / _QUERY_BLOCK), 1.0)
     waves = np.ceil(blocks / kernel.sm_count) * kernel.sm_count / blocks
-    return np.where(own, flop / rate * waves, 0.0), own
+    return np.where(is_replaced, flop / rate * waves, 0.0), is_replaced

@@ -193,10 +193,10 @@ def halving_doubling_all_reduce(tiers: Tiers) -> AlphaBeta:
     largest power of two first hand their payload to a partner and get the result back. Thakur et
     al. 2005, section 4.5.
     """
-    whole = 2.0 ** np.floor(np.log2(tiers.fanout))
+    power_of_two = 2.0 ** np.floor(np.log2(tiers.fanout))
     folds = _folds(tiers.fanout)
-    rounds = 2.0 * np.log2(whole) + folds
-    sent = (2.0 * (whole - 1.0) / whole + folds) / tiers.lane_count
+    rounds = 2.0 * np.log2(power_of_two) + folds
+    sent = (2.0 * (power_of_two - 1.0) / power_of_two + folds) / tiers.lane_count
     return AlphaBeta(rounds * tiers.latency_s, sent, tiers.pair_bandwidth_bytes_per_s)
 
 
@@ -321,8 +321,8 @@ def neighbour_send(tiers: Tiers) -> AlphaBeta:
 
 def _folds(fanout: FloatArray) -> FloatArray:
     """Two exchanges more where ranks are left over from the largest power of two."""
-    whole = 2.0 ** np.floor(np.log2(fanout))
-    return np.where(fanout > whole, 2.0, 0.0)
+    power_of_two = 2.0 ** np.floor(np.log2(fanout))
+    return np.where(fanout > power_of_two, 2.0, 0.0)
 
 
 #: Share of a link's bandwidth at which the kernels of `direct_all_reduce_s` read from their peers:
@@ -599,8 +599,8 @@ def _suited(forms: Mapping[str, Algorithm], levels: Sequence[Level]) -> Mapping[
         barred.add("nvls")
     if len(forms) > 1:
         for level in levels:
-            known = level.fabric.algorithms
-            barred |= set(forms).difference(known) if known else set()
+            supported = level.fabric.algorithms
+            barred |= set(forms).difference(supported) if supported else set()
     return {name: form for name, form in forms.items() if name not in barred}
 
 

@@ -134,14 +134,14 @@ def attention_products(rows: Rows) -> Attention:
     """
     q_len, kv_len, heads = rows["q_len"], rows["kv_len"], rows["heads"]
     pairs = visible_pairs(q_len, kv_len, rows["causal"], rows["window"])
-    seen = pairs / np.maximum(q_len, 1.0)
+    keys_per_query = pairs / np.maximum(q_len, 1.0)
     kv_heads = np.where(rows["latent"] > 0, 1.0, np.maximum(rows["kv_heads"], 1.0))
     groups, m = rows["batch"] * kv_heads, q_len * heads / kv_heads
     limit = np.where(rows["window"] > 0, np.minimum(rows["window"], kv_len), kv_len)
     executed = rows.column("flop") * pairs / np.maximum(q_len * limit, 1.0)
     return Attention(
-        Contraction(groups, m, seen, rows["head_dim"]),
-        Contraction(groups, m, rows["value_dim"], seen),
+        Contraction(groups, m, keys_per_query, rows["head_dim"]),
+        Contraction(groups, m, rows["value_dim"], keys_per_query),
         rows["batch"] * heads * pairs,
         executed,
     )

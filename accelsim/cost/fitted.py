@@ -128,7 +128,7 @@ def fitted_parameters(device: str) -> FittedParameters | None:
         stamp = file_stamp(path)
         if stamp is None:
             continue
-        overlay = _kept(path, stamp)
+        overlay = _cached_overlay(path, stamp)
         if overlay.held_out is None and folder == calibration_folders()[0]:
             raise ProfileError(str(path), [f"held_out: missing; {_REMEDY}"])
         return overlay
@@ -136,7 +136,7 @@ def fitted_parameters(device: str) -> FittedParameters | None:
 
 
 @lru_cache(maxsize=256)
-def _kept(path: Path, _stamp: FileStamp) -> FittedParameters:
+def _cached_overlay(path: Path, _stamp: FileStamp) -> FittedParameters:
     return read_fitted(path)
 
 
@@ -210,17 +210,17 @@ def _surfaces(path: Path, data: Values, problems: list[str]) -> Mapping[str, Sur
 
 
 def _entries(
-    section: str, data: Values, read: Callable[[Any], E], problems: list[str]
+    section: str, data: Values, parse: Callable[[Any], E], problems: list[str]
 ) -> dict[str, E]:
     """The named entries of a section that may be missing; what is wrong is added to `problems`."""
     entries = data.get(section) or {}
     if not isinstance(entries, Mapping):
         problems.append(f"{section}: expected a mapping")
         return {}
-    found: dict[str, E] = {}
+    values: dict[str, E] = {}
     for name, entry in entries.items():
         try:
-            found[name] = read(entry)
+            values[name] = parse(entry)
         except (KeyError, TypeError, ValueError) as error:
             problems.append(f"{section}.{name}: {error}")
-    return found
+    return values

@@ -80,10 +80,13 @@ def memory_short(
         room_bytes: What it can have; the driver, the allocator and the engine keep the rest.
         remedy: What to do next.
     """
-    kept, memory = device.memory_bytes - room_bytes, device.memory_bytes
-    if kept > 0:
-        remedy = f"The driver, the allocator and the engine take {size(kept)} of that. {remedy}"
-    return DoesNotFitError(device.name, "memory_bytes", needed_bytes + kept, memory, remedy)
+    reserved_bytes, total_bytes = device.memory_bytes - room_bytes, device.memory_bytes
+    if reserved_bytes > 0:
+        taken = f"The driver, the allocator and the engine take {size(reserved_bytes)} of that."
+        remedy = f"{taken} {remedy}"
+    return DoesNotFitError(
+        device.name, "memory_bytes", needed_bytes + reserved_bytes, total_bytes, remedy
+    )
 
 
 def live_bytes(graph: OperatorGraph) -> FloatArray:
@@ -120,9 +123,9 @@ def inference_footprint(
         kv_cache_bytes: Bytes of the key-value cache at its fullest.
     """
     live = live_bytes(graph)
-    first = float(graph.read_bytes[0]) if len(graph) else 0.0
+    input_bytes = float(graph.read_bytes[0]) if len(graph) else 0.0
     return MemoryFootprint(
-        weight_bytes, first + float(live.max(initial=0.0)), kv_cache_bytes=kv_cache_bytes
+        weight_bytes, input_bytes + float(live.max(initial=0.0)), kv_cache_bytes=kv_cache_bytes
     )
 
 
@@ -143,11 +146,13 @@ def transient_bytes(
     """
     last = {path: row for row, path in enumerate(forward.path)}
     rows = np.array([last.get(path, -1) for path in step.path], dtype=np.int64)
-    kept = forward.saved_bytes.cumsum()
-    ends = np.full(len(kept), len(kept) - 1)
+    saved_so_far = forward.saved_bytes.cumsum()
+    ends = np.full(len(saved_so_far), len(saved_so_far) - 1)
     if block is not None:
         ends = np.searchsorted(block, block, side="right") - 1
-    freed = np.append(kept[ends] - kept, 0.0)[rows]  # nothing where there is no forward row
+    freed = np.append(saved_so_far[ends] - saved_so_far, 0.0)[
+        rows
+    ]  # nothing where there is no forward row
     moved = step.read_bytes + step.write_bytes
     return np.asarray((moved - freed) * (step.phase == int(Phase.BACKWARD)))
 

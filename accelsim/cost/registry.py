@@ -108,8 +108,8 @@ def tier_parameters(
         parameters = _gpu_parameters(device, overlay)
         return parameters if maker is None else _made_by(parameters, maker)
     if isinstance(device, CpuProfile):
-        own = _cpu_parameters(device, tier, threads, keeps_heap=heap == "kept")
-        return own if maker is None else own.of_stack(maker)
+        cpu = _cpu_parameters(device, tier, threads, keeps_heap=heap == "kept")
+        return cpu if maker is None else cpu.of_stack(maker)
     if isinstance(device, AsicProfile) and sparse_weights:
         from accelsim.cost.systolic import sparse_parameters
 
@@ -141,15 +141,15 @@ def _check_overlay(device: DeviceProfile, tier: str, overlay: FittedParameters |
         return
     remedy = "Measure it with: accelsim calibrate, or leave --tier out."
     if overlay is None:
-        there = f"best or spec: {device.name} has no {tier} overlay"
-        raise InvalidValueError("tier", tier, there, remedy)
+        available = f"best or spec: {device.name} has no {tier} overlay"
+        raise InvalidValueError("tier", tier, available, remedy)
     if (
         tier == ParameterTier.MEASURED
         and device.device_class == "gpu"
         and overlay.tier is not ParameterTier.MEASURED
     ):
-        there = f"best, spec or fitted: the overlay of {device.name} is of tier {overlay.tier}"
-        raise InvalidValueError("tier", tier, there)
+        available = f"best, spec or fitted: the overlay of {device.name} is of tier {overlay.tier}"
+        raise InvalidValueError("tier", tier, available)
 
 
 def _cpu_parameters(
@@ -158,10 +158,10 @@ def _cpu_parameters(
     from accelsim.cost.cpu.calibrated import parameters_for
     from accelsim.cost.cpu.parameters import cpu_parameters
 
-    own = None if tier == "spec" else parameters_for(device.name)
-    if keeps_heap and own is None:
+    calibrated = None if tier == "spec" else parameters_for(device.name)
+    if keeps_heap and calibrated is None:
         raise _kept_heap_error(device)
-    return replace(own or cpu_parameters(), thread_count=threads, keeps_heap=keeps_heap)
+    return replace(calibrated or cpu_parameters(), thread_count=threads, keeps_heap=keeps_heap)
 
 
 def _kept_heap_error(device: DeviceProfile) -> UnsupportedOperatorError:
@@ -213,8 +213,8 @@ def supported_rows(graph: OperatorGraph, device: DeviceProfile) -> Mask:
 def _tried_rows(graph: OperatorGraph, device: DeviceProfile) -> Mask:
     """Support found by costing one row of each kind and format."""
     pairs = np.stack([graph.kind, graph.dtype], axis=1).astype(np.int64).reshape(-1, 2)
-    _, first, inverse = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
-    runs = np.array([_runs(graph.take(np.array([row])), device) for row in first], dtype=bool)
+    _, sample_row, inverse = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    runs = np.array([_runs(graph.take(np.array([row])), device) for row in sample_row], dtype=bool)
     return runs[inverse.reshape(-1)] if len(graph) else np.zeros(0, dtype=bool)
 
 
@@ -251,24 +251,26 @@ def operator_costs(
     model = cost_model(device)
     if host is None:
         return model(graph, device, execution, parameters)
-    own = supported_rows(graph, device)
-    if own.all():
+    on_device = supported_rows(graph, device)
+    if on_device.all():
         return model(graph, device, execution, parameters)
-    on_device = model(graph.take(own), device, execution, parameters)
-    on_host = cost_model(host)(graph.take(~own), host, execution)
-    return _joined(on_device, _with_transfers(on_host, graph, own, device), own)
+    device_table = model(graph.take(on_device), device, execution, parameters)
+    host_table = cost_model(host)(graph.take(~on_device), host, execution)
+    return _joined(device_table, _with_transfers(host_table, graph, on_device, device), on_device)
 
 
 def _with_transfers(
-    table: CostTable, graph: OperatorGraph, own: Mask, device: DeviceProfile
+    table: CostTable, graph: OperatorGraph, on_device: Mask, device: DeviceProfile
 ) -> CostTable:
     """Host rows with the transfers of their operands added; the host's dispatch becomes part of
     their time.
 
     Latency and bytes over bandwidth: Hockney, Parallel Computing 20, 1994.
     """
-    moved, crossings = _crossing_bytes(graph, own)
-    link_s = moved[~own] / _link_bytes_per_s(device) + crossings[~own] * _link_latency_s(device)
+    moved, crossings = _crossing_bytes(graph, on_device)
+    link_s = moved[~on_device] / _link_bytes_per_s(device) + crossings[
+        ~on_device
+    ] * _link_latency_s(device)
     technology = device.memory.technology
     waits = link_s > table.time_s + table.dispatch_s
     return replace(
@@ -276,13 +278,13 @@ def _with_transfers(
         time_s=table.time_s + table.dispatch_s + link_s,
         memory_s=table.memory_s + link_s,
         dispatch_s=np.zeros(len(table)),
-        energy_j=table.energy_j + moved[~own] * dram_energy_per_byte_j(technology),
-        bytes=table.bytes + moved[~own],
+        energy_j=table.energy_j + moved[~on_device] * dram_energy_per_byte_j(technology),
+        bytes=table.bytes + moved[~on_device],
         bound=np.where(waits, np.int8(Bound.LINK), table.bound).astype(np.int8),
     )
 
 
-def _crossing_bytes(graph: OperatorGraph, own: Mask) -> tuple[FloatArray, FloatArray]:
+def _crossing_bytes(graph: OperatorGraph, on_device: Mask) -> tuple[FloatArray, FloatArray]:
     """Bytes each row would move over the host link, and its number of crossings, shape (n,) each.
 
     Inputs cross where a row it waits for runs on the device, outputs where a row that waits for it
@@ -291,8 +293,8 @@ def _crossing_bytes(graph: OperatorGraph, own: Mask) -> tuple[FloatArray, FloatA
     count = len(graph)
     reader = np.repeat(np.arange(count), np.diff(graph.dependency_offset))
     reads, feeds = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
-    np.logical_or.at(reads, reader, own[graph.dependency])
-    np.logical_or.at(feeds, graph.dependency, own[reader])
+    np.logical_or.at(reads, reader, on_device[graph.dependency])
+    np.logical_or.at(feeds, graph.dependency, on_device[reader])
     moved = np.where(reads, graph.read_bytes, 0.0) + np.where(feeds, graph.write_bytes, 0.0)
     return moved, reads.astype(np.float64) + feeds
 
@@ -309,12 +311,12 @@ def _link_latency_s(device: DeviceProfile) -> float:
     return 0.0 if latency is None else latency.value
 
 
-def _joined(on_device: CostTable, on_host: CostTable, own: Mask) -> CostTable:
+def _joined(device_table: CostTable, host_table: CostTable, on_device: Mask) -> CostTable:
     """One table in graph order from the device's and the host's rows."""
     columns: Document = {}
     for name in (entry.name for entry in fields(CostTable) if entry.default is MISSING):
-        device_column = getattr(on_device, name)
-        merged = np.empty(len(own), dtype=device_column.dtype)
-        merged[own], merged[~own] = device_column, getattr(on_host, name)
+        device_column = getattr(device_table, name)
+        merged = np.empty(len(on_device), dtype=device_column.dtype)
+        merged[on_device], merged[~on_device] = device_column, getattr(host_table, name)
         columns[name] = merged
-    return CostTable(**columns, tier=on_device.tier)
+    return CostTable(**columns, tier=device_table.tier)

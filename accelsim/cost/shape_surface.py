@@ -91,8 +91,8 @@ class Surface:
         """
         ends = np.cumsum([values.size for _, values in self.grids])[:-1]
         grids = [
-            (axes, part.reshape(old.shape))
-            for (axes, old), part in zip(self.grids, np.split(flat, ends), strict=True)
+            (axes, new_values.reshape(old.shape))
+            for (axes, old), new_values in zip(self.grids, np.split(flat, ends), strict=True)
         ]
         return replace(self, grids=tuple(grids))
 
@@ -122,18 +122,18 @@ class Surface:
         flat, out = self.flat, np.empty(len(coordinates[0]))
         for start in range(0, len(out), _BLOCK):
             block = slice(start, start + _BLOCK)
-            rows, first = [column[block] for column in coordinates], 0
+            rows, offset = [column[block] for column in coordinates], 0
             total = np.zeros(len(rows[0]))
             for axes, values in self.grids:
-                index, parts = _cells(
+                index, fractions = _cells(
                     [self.knots[axis] for axis in axes], [rows[axis] for axis in axes]
                 )
-                around = flat[index + first]
-                for part in reversed(parts):
+                around = flat[index + offset]
+                for fraction in reversed(fractions):
                     low, high = np.split(around, 2)
-                    around = low + part * (high - low)
+                    around = low + fraction * (high - low)
                 total += around[0]
-                first += values.size
+                offset += values.size
             out[block] = total
         return out
 
@@ -168,17 +168,17 @@ class Surface:
         """All values in one column as files have them: `thousandths`, each less its neighbour along
         every axis of its grid, shape (points,). They are small where the surface is smooth.
         """
-        whole = self.with_flat(self.thousandths.astype(np.float64))
-        return whole.along_axes(partial(np.diff, prepend=0.0)).flat.astype(np.int64)
+        rounded = self.with_flat(self.thousandths.astype(np.float64))
+        return rounded.along_axes(partial(np.diff, prepend=0.0)).flat.astype(np.int64)
 
     def along_axes(self, change: Callable[..., FloatArray]) -> Surface:
         """The same grids with a function applied along each of their axes."""
         grids = []
         for axes, values in self.grids:
-            made = values
+            changed = values
             for axis in range(values.ndim):
-                made = change(made, axis=axis)
-            grids.append((axes, made))
+                changed = change(changed, axis=axis)
+            grids.append((axes, changed))
         return replace(self, grids=tuple(grids))
 
     def header(self) -> Document:
@@ -194,7 +194,7 @@ class LazySurfaces(Mapping[str, Surface]):
     """Surfaces by name, each made when it is first asked for."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Surface] = {}
+        self._surfaces: dict[str, Surface] = {}
 
     def names(self) -> Collection[str]:
         """All names."""
@@ -205,11 +205,11 @@ class LazySurfaces(Mapping[str, Surface]):
         raise NotImplementedError
 
     def __getitem__(self, name: str) -> Surface:
-        if name not in self._known:
+        if name not in self._surfaces:
             if name not in self.names():
                 raise KeyError(name)
-            self._known[name] = self.make(name)
-        return self._known[name]
+            self._surfaces[name] = self.make(name)
+        return self._surfaces[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self.names()
@@ -252,8 +252,8 @@ def surface_from_differences(header: Values, differences: IntArray) -> Surface:
     count = empty.flat.size
     if len(differences) < count:
         raise ValueError(f"values must be {count} whole numbers")
-    whole = empty.with_flat(differences[:count].astype(np.float64)).along_axes(np.cumsum)
-    return replace(whole.with_flat(whole.flat * _STEP), log_sigma=log_sigma, rows=rows)
+    thousandths = empty.with_flat(differences[:count].astype(np.float64)).along_axes(np.cumsum)
+    return replace(thousandths.with_flat(thousandths.flat * _STEP), log_sigma=log_sigma, rows=rows)
 
 
 def _knots(sizes: Any) -> tuple[FloatArray, ...]:
@@ -268,10 +268,10 @@ def _corners(
     axes: Sequence[FloatArray], coordinates: Sequence[FloatArray]
 ) -> tuple[IntArray, FloatArray]:
     """Corners of the cell around each point, and their weights."""
-    index, parts = _cells(axes, coordinates)
+    index, fractions = _cells(axes, coordinates)
     weight = np.ones((1, len(coordinates[0])))
-    for part in parts:
-        above = weight * part
+    for fraction in fractions:
+        above = weight * fraction
         weight = np.concatenate([weight - above, above])
     return index, weight
 
@@ -284,16 +284,16 @@ def _cells(
 
     Multilinear interpolation (Press et al., Numerical Recipes, 2007).
     """
-    index, parts = np.zeros((1, len(coordinates[0])), dtype=np.int64), []
+    index, fractions = np.zeros((1, len(coordinates[0])), dtype=np.int64), []
     for column, knots in zip(coordinates[: len(axes)], axes, strict=True):
         if len(knots) == 1:
             continue
-        place = np.interp(column, knots, np.arange(len(knots), dtype=np.float64))
-        low = np.minimum(place.astype(np.int64), len(knots) - 2)
-        part = place - low
+        position = np.interp(column, knots, np.arange(len(knots), dtype=np.float64))
+        low = np.minimum(position.astype(np.int64), len(knots) - 2)
+        fraction = position - low
         index = index * len(knots) + low
-        if not part.any():  # all rows lie on knots, as heads and widths of one model do
+        if not fraction.any():  # all rows lie on knots, as heads and widths of one model do
             continue
-        parts.append(part)
+        fractions.append(fraction)
         index = np.concatenate([index, index + 1])
-    return index, parts
+    return index, fractions

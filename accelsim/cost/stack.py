@@ -178,7 +178,7 @@ class StackEffect:
 
 def operator_families(kind: Codes) -> list[str]:
     """Family of each row, length n; empty for rows that belong to links."""
-    return [_ORDER[place] for place in _PLACE[kind].tolist()]
+    return [_ORDER[index] for index in _PLACE[kind].tolist()]
 
 
 def on_stack(
@@ -198,27 +198,27 @@ def on_stack(
     ratio = _by_family(1.0, effect, kind, is_decode=is_decode)
     spread = _by_family(effect.spread.whole, effect.spread, kind, is_decode=is_decode)
     if effect.of_arithmetic:
-        own = _with_arithmetic(table, ratio)
-        return replace(own, context_log_sigma=np.hypot(own.context_log_sigma, spread))
-    own = _with_sums(table, graph, effect.sums_ratio)
+        kernels = _with_arithmetic(table, ratio)
+        return replace(kernels, context_log_sigma=np.hypot(kernels.context_log_sigma, spread))
+    kernels = _with_sums(table, graph, effect.sums_ratio)
     if effect.matrix_vector is not None:
-        own = _with_matrix_vector(own, graph, effect.matrix_vector)
-    turned_s = _turned_s(own, graph, effect)
+        kernels = _with_matrix_vector(kernels, graph, effect.matrix_vector)
+    turned_s = _turned_s(kernels, graph, effect)
     if effect.wide_byte_s:
         turned_s = turned_s + _wide_bytes(graph) * effect.wide_byte_s
     if effect.cast_s:
         turned_s = turned_s + _cast_elements(graph) * effect.cast_s
-    whole = replace(
-        own,
-        time_s=own.time_s * ratio + turned_s,
-        compute_s=own.compute_s * ratio,
-        memory_s=own.memory_s * ratio + turned_s,
-        dispatch_s=_issued_s(own.dispatch_s * effect.host, graph, effect),
-        context_log_sigma=np.hypot(own.context_log_sigma, spread),
+    costs = replace(
+        kernels,
+        time_s=kernels.time_s * ratio + turned_s,
+        compute_s=kernels.compute_s * ratio,
+        memory_s=kernels.memory_s * ratio + turned_s,
+        dispatch_s=_issued_s(kernels.dispatch_s * effect.host, graph, effect),
+        context_log_sigma=np.hypot(kernels.context_log_sigma, spread),
     )
     if effect.attention is not None:
-        whole = _with_attention(whole, graph, effect.attention)
-    return whole if effect.limit is None else under_limit(whole, effect.limit)
+        costs = _with_attention(costs, graph, effect.attention)
+    return costs if effect.limit is None else under_limit(costs, effect.limit)
 
 
 def _by_family(
@@ -280,7 +280,7 @@ def _cast_elements(graph: OperatorGraph) -> FloatArray:
     gradient that comes in; the one for the weight's takes both again (Micikevicius et al. 2022, FP8
     formats for deep learning, arXiv:2209.05433).
     """
-    m, n, k = (graph.dims[:, place].astype(np.float64) for place in _PRODUCT_SIDES)
+    m, n, k = (graph.dims[:, column].astype(np.float64) for column in _PRODUCT_SIDES)
     is_cast = (graph.kind == OperatorKind.GEMM) & (DTYPE_BYTES[graph.dtype] < _LAID_OUT_BYTES)
     is_forward = graph.phase == int(Phase.FORWARD)
     ends = np.array([name.endswith(".grad_input") for name in graph.name], dtype=bool)
@@ -291,11 +291,11 @@ def _cast_elements(graph: OperatorGraph) -> FloatArray:
 
 def _with_attention(table: CostTable, graph: OperatorGraph, kernel: AttentionKernel) -> CostTable:
     """Attention at the rates of a kernel, which hold its memory traffic."""
-    compute_s, own = attention_s(graph, kernel)
+    compute_s, is_replaced = attention_s(graph, kernel)
     return replace(
         table,
-        time_s=np.where(own, compute_s, table.time_s),
-        compute_s=np.where(own, compute_s, table.compute_s),
+        time_s=np.where(is_replaced, compute_s, table.time_s),
+        compute_s=np.where(is_replaced, compute_s, table.compute_s),
     )
 
 
@@ -336,7 +336,7 @@ def _with_matrix_vector(table: CostTable, graph: OperatorGraph, kernels: MatrixV
     Estimate: reading and widening add up, as measured figures of an RTX 3090 and an A40 in 16 and
     4 bits differ by (llama.cpp's CUDA kernels, ggml-cuda/mmvq.cu).
     """
-    m, n, k = (graph.dims[:, place].astype(np.float64) for place in _PRODUCT_SIDES)
+    m, n, k = (graph.dims[:, column].astype(np.float64) for column in _PRODUCT_SIDES)
     few = (graph.kind == OperatorKind.GEMM) & (m <= kernels.rows) & (graph.weight_bytes > 0)
     widened = graph.weight_bytes < n * k * DTYPE_BYTES[graph.dtype]
     compute_s = np.where(widened, n * k * kernels.weight_s, 0.0)

@@ -52,8 +52,8 @@ class SurfaceFile(LazySurfaces):
         """Read one surface."""
         header = self._index[name]
         try:
-            first = int(header[_FIRST])
-            return surface_from_differences(header, self._differences[first:])
+            start = int(header[_FIRST])
+            return surface_from_differences(header, self._differences[start:])
         except _DAMAGE as error:
             raise self._damaged(f"{name}: {error}") from None
 
@@ -80,8 +80,8 @@ class SurfaceFile(LazySurfaces):
         except _DAMAGE as error:
             raise self._damaged(error) from None
 
-    def _damaged(self, what: object) -> ProfileError:
-        return ProfileError(str(self.path), [f"damaged: {what}; write it anew"])
+    def _damaged(self, problem: object) -> ProfileError:
+        return ProfileError(str(self.path), [f"damaged: {problem}; write it anew"])
 
 
 def write_surfaces(surfaces: Mapping[str, Surface], path: Path) -> None:
@@ -93,12 +93,12 @@ def write_surfaces(surfaces: Mapping[str, Surface], path: Path) -> None:
     """
     index: Document = {}
     columns: list[IntArray] = []
-    first = 0
+    start = 0
     for name, surface in sorted(surfaces.items()):
         column = surface.differences
-        index[name] = {**surface.header(), _FIRST: first}
+        index[name] = {**surface.header(), _FIRST: start}
         columns.append(column)
-        first += len(column)
+        start += len(column)
     values = np.concatenate(columns)
     codes = (values << 1) ^ (values >> 63)
     size = np.min_scalar_type(codes.max(initial=0)).itemsize

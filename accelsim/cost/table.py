@@ -191,17 +191,17 @@ class Rows:
     graph: OperatorGraph
     index: IntArray
     kind: OperatorKind
-    _known: dict[str, FloatArray] = field(default_factory=dict, kw_only=True)
+    _columns: dict[str, FloatArray] = field(default_factory=dict, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.index)
 
     def __getitem__(self, dimension: str) -> FloatArray:
-        if dimension not in self._known:
+        if dimension not in self._columns:
             column = self._dimension(dimension)
             column.setflags(write=False)
-            self._known[dimension] = column
-        return self._known[dimension]
+            self._columns[dimension] = column
+        return self._columns[dimension]
 
     def _dimension(self, name: str) -> FloatArray:
         return self.graph.dimension(name, self.index, self.kind)
@@ -217,8 +217,8 @@ class Rows:
     @property
     def bytes(self) -> FloatArray:
         """Bytes each row reads and writes once, shape (k,)."""
-        read: FloatArray = self.column("read_bytes")
-        total: FloatArray = read + self.column("weight_bytes") + self.column("write_bytes")
+        read_bytes: FloatArray = self.column("read_bytes")
+        total: FloatArray = read_bytes + self.column("weight_bytes") + self.column("write_bytes")
         return total
 
     @property
@@ -269,13 +269,13 @@ class RowCosts:
     shared_log_sigma: FloatArray | float = np.nan
     outside_decades: FloatArray | float = 0.0
 
-    def or_faster(self, other: RowCosts, index: IntArray | slice = slice(None)) -> RowCosts:
+    def or_faster(self, alternative: RowCosts, index: IntArray | slice = slice(None)) -> RowCosts:
         """Row by row the faster of two ways; `other` has the costs of the rows `index`."""
-        wins = other.time_s < self.time_s[index]
+        wins = alternative.time_s < self.time_s[index]
         columns = {}
         for name in ("time_s", "compute_s", "memory_s", "flop", "bytes"):
             column = getattr(self, name).copy()
-            column[index] = np.where(wins, getattr(other, name), column[index])
+            column[index] = np.where(wins, getattr(alternative, name), column[index])
             columns[name] = column
         return replace(self, **columns)
 

@@ -12,7 +12,7 @@ from accelsim import catalog
 from accelsim.catalog.workloads import workload
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.gpu import cost_gpu
-from accelsim.cost.gpu.measured_boards import FILE, _read, measured_boards, overlay_boards
+from accelsim.cost.gpu.measured_boards import FILE, _shipped_boards, measured_boards, overlay_boards
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.surface_file import surface_file_name
 from accelsim.dtype import PRECISIONS
@@ -36,7 +36,7 @@ def content(boards):
 
 def test_the_shipped_file_says_what_the_overlays_say() -> None:
     """Else write it anew: python -m tools.refit --relatives."""
-    assert content(_read(SHIPPED / FILE)) == content(overlay_boards(SHIPPED))
+    assert content(_shipped_boards(SHIPPED / FILE)) == content(overlay_boards(SHIPPED))
 
 
 def test_surfaces_are_those_of_the_overlay() -> None:
@@ -49,7 +49,7 @@ def test_surfaces_are_those_of_the_overlay() -> None:
 
 def test_no_surface_is_read_before_it_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes((SHIPPED / FILE).read_bytes())
-    board = _read(tmp_path / FILE)[0]  # no file of surfaces lies beside it
+    board = _shipped_boards(tmp_path / FILE)[0]  # no file of surfaces lies beside it
     assert board.names
     with pytest.raises(ProfileError, match="surfaces"):
         board.surfaces[board.names[0]]
@@ -61,7 +61,7 @@ def test_the_command_lists_the_overlays_of_a_folder(tmp_path: Path) -> None:
     copy_overlay("l40s", folder)
     copy_overlay("t4", folder)  # of tier `fitted`: no relative of others
     assert main(["--relatives", "--out", str(tmp_path)]) == 0
-    assert [board.board.name for board in _read(folder / FILE)] == ["l40s"]
+    assert [board.board.name for board in _shipped_boards(folder / FILE)] == ["l40s"]
 
 
 def copy_overlay(device: str, folder: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / FILE
     path.write_bytes((SHIPPED / FILE).read_bytes()[:2000])
     with pytest.raises(ProfileError, match="--relatives"):
-        _read(path)
+        _shipped_boards(path)
 
 
 def test_the_users_own_overlays_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_the_users_own_overlays_come_first(tmp_path: Path, monkeypatch: pytest.M
     assert names.count("l40s") == 1
     (found,) = (board for board in measured_boards() if board.board.name == "l40s")
     assert found.surfaces.path.parent == own
-    assert len(names) == len(_read(SHIPPED / FILE))
+    assert len(names) == len(_shipped_boards(SHIPPED / FILE))
 
 
 def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -76,12 +76,12 @@ def parameters_for(device: str) -> CpuParameters | None:
         path = folder / "fitted" / f"{base}.kernels.json"
         stamp = file_stamp(path)
         if stamp is not None:
-            return replace(cpu_parameters(), kernels=_kept(path, stamp))
+            return replace(cpu_parameters(), kernels=_cached_kernels(path, stamp))
     return None
 
 
 @lru_cache(maxsize=8)
-def _kept(path: Path, _stamp: FileStamp) -> FittedKernels:
+def _cached_kernels(path: Path, _stamp: FileStamp) -> FittedKernels:
     return read_kernels(path)
 
 
@@ -202,15 +202,16 @@ def _memory_bytes(
     touched = np.cumsum(memory.taken_bytes + graph.weight_bytes)
     written = graph.write_bytes[graph.dependency]
     between = touched[np.maximum(rows - 1, 0)] - touched[graph.dependency]
-    given = np.bincount(rows, weights=written, minlength=len(graph))
-    left = np.bincount(
+    produced_bytes = np.bincount(rows, weights=written, minlength=len(graph))
+    evicted_bytes = np.bincount(
         rows, weights=written * share_beyond(between, l3_bytes), minlength=len(graph)
     )
-    old = np.maximum(graph.read_bytes - given, 0.0)
+    stale_bytes = np.maximum(graph.read_bytes - produced_bytes, 0.0)
     fresh = memory.fresh_bytes if can_fault else 0.0
-    again = old + np.maximum(graph.write_bytes - fresh, 0.0)
+    reused_bytes = stale_bytes + np.maximum(graph.write_bytes - fresh, 0.0)
     memory_bytes: FloatArray = (
-        np.minimum(left, graph.read_bytes) + share_beyond(reuse_bytes, l3_bytes) * again
+        np.minimum(evicted_bytes, graph.read_bytes)
+        + share_beyond(reuse_bytes, l3_bytes) * reused_bytes
     )
     return memory_bytes
 
@@ -231,8 +232,10 @@ def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, memory: PassMemory) 
     state = float(graph.read_bytes[optimizer].sum())
     saved = float(graph.saved_bytes.sum()) * bool(backward.any())
     tables = ~graph.is_operation(_GATHERS) & lookups & ~backward
-    whole = weights + memory.extent_bytes + state + saved + float(graph.read_bytes[tables].sum())
-    return np.full(len(graph), whole)
+    pass_bytes = (
+        weights + memory.extent_bytes + state + saved + float(graph.read_bytes[tables].sum())
+    )
+    return np.full(len(graph), pass_bytes)
 
 
 def _epilogue_s(
@@ -260,14 +263,14 @@ def _epilogue_s(
             weight_bytes=np.zeros(len(rows)),
             epilogue_flop=None,
         )
-        own = replace(
+        loop_context = replace(
             context,
             reuse_bytes=0.0,
             fresh_bytes=np.zeros(len(rows)),
             memory_bytes=0.0,
             evicted=np.broadcast_to(context.evicted, (len(graph),))[rows],
         )
-        priced = kernels.times(loops, own, threads, is_compiled=True).time_s
+        priced = kernels.times(loops, loop_context, threads, is_compiled=True).time_s
         time[rows] = np.where(
             np.isnan(priced), 0.0, priced
         )  # a run may have no elementwise kernel at all
@@ -295,18 +298,18 @@ def measured_costs(
     threads = max(1, round(machine.threads))
     is_compiled = machine.execution is Execution.COMPILED
     times = kernels.times(graph, context, threads, is_compiled=is_compiled)
-    known = ~np.isnan(times.time_s)
-    costs = formulas(known)
-    time = np.where(known, times.time_s, costs.time_s)
+    is_measured = ~np.isnan(times.time_s)
+    costs = formulas(is_measured)
+    time = np.where(is_measured, times.time_s, costs.time_s)
     if is_compiled:
         time += _epilogue_s(graph, context, kernels, threads)
         time[:1] += kernels.compiled_call_s
-    sigma = np.where(known, times.log_sigma, costs.log_sigma)
-    faults = float(times.fresh_s[known].sum()) / max(float(time.sum()), 1e-12)
+    sigma = np.where(is_measured, times.log_sigma, costs.log_sigma)
+    faults = float(times.fresh_s[is_measured].sum()) / max(float(time.sum()), 1e-12)
     rows = RowCosts(
         time,
-        np.where(known, times.compute_s, costs.compute_s),
-        np.where(known, times.memory_s, costs.memory_s),
+        np.where(is_measured, times.compute_s, costs.compute_s),
+        np.where(is_measured, times.memory_s, costs.memory_s),
         costs.flop,
         costs.bytes,
         sigma,

@@ -80,9 +80,9 @@ class Heap:
         """A block's first byte and the one behind it; of one that is mapped on its own -1 and its
         size.
         """
-        place = bisect_left(self._fits, (size,))
-        if place < len(self._fits):
-            length, _, start = self._fits.pop(place)
+        index = bisect_left(self._fits, (size,))
+        if index < len(self._fits):
+            length, _, start = self._fits.pop(index)
             del self._holes[start], self._hole_ends[start + length]
             end = start + size
             if length > size:
@@ -195,8 +195,8 @@ def pass_memory(graph: OperatorGraph, threshold_bytes: float) -> PassMemory:
     fresh = _run_pass(heap, blocks)
     if heap.state() != before:
         fresh = _run_pass(heap, blocks)
-    taken = outputs + [float(sum(copied)) for copied in blocks.copies]
-    return PassMemory(np.array(fresh, dtype=np.float64), taken, float(heap.extent))
+    taken_bytes = outputs + [float(sum(copied)) for copied in blocks.copies]
+    return PassMemory(np.array(fresh, dtype=np.float64), taken_bytes, float(heap.extent))
 
 
 def _output_bytes(graph: OperatorGraph) -> FloatArray:
@@ -241,8 +241,8 @@ def _heap_of_model(graph: OperatorGraph, heap: Heap) -> Heap:
     """The heap of a process that has made a model in 32 bits and converted it: each parameter that
     is converted frees its original, which raises the threshold or leaves room.
     """
-    made = graph.phase < Phase.BACKWARD
-    rows = np.flatnonzero(made & (graph.weight_bytes >= _SMALL))
+    is_forward = graph.phase < Phase.BACKWARD
+    rows = np.flatnonzero(is_forward & (graph.weight_bytes >= _SMALL))
     sizes = graph.weight_bytes[rows].astype(np.int64).tolist()
     widths = DTYPE_BYTES[graph.dtype[rows]].tolist()
     originals = [
@@ -259,21 +259,21 @@ def _run_pass(heap: Heap, blocks: _Blocks, *, is_first: bool = False) -> list[in
     """Fresh bytes of each row of one pass; the first update makes the optimizer's states for good,
     above what the step holds then.
     """
-    held: dict[int, Block] = {}
+    live_blocks: dict[int, Block] = {}
     fresh = []
     rows = zip(blocks.copies, blocks.outputs, blocks.frees, strict=True)
     for row, (copies, output, frees) in enumerate(rows):
         before = heap.fresh
         if row == blocks.update:
             _update(heap, blocks, is_first=is_first)
-        taken = [heap.allocate(size) for size in copies]
+        copy_blocks = [heap.allocate(size) for size in copies]
         if output:
-            held[row] = heap.allocate(output)
-        for handle in reversed(taken):
-            heap.free(handle)
+            live_blocks[row] = heap.allocate(output)
+        for block in reversed(copy_blocks):
+            heap.free(block)
         fresh.append(heap.fresh - before)
-        for done in frees:
-            heap.free(held.pop(done))
+        for freed_row in frees:
+            heap.free(live_blocks.pop(freed_row))
     return fresh
 
 

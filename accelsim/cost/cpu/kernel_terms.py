@@ -113,11 +113,11 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     moved = graph.read_bytes + graph.write_bytes
     cold = context.cold(len(graph))
     cached = graph.weight_bytes * (1.0 - cold)
-    held = moved + cached
-    beyond_l2 = share_beyond(held, context.l2_bytes)
+    working_set_bytes = moved + cached
+    beyond_l2 = share_beyond(working_set_bytes, context.l2_bytes)
     reused_beyond_l2 = share_beyond(np.asarray(context.reuse_bytes), context.l2_bytes)
     weights_beyond_l2 = np.maximum(beyond_l2, reused_beyond_l2)
-    beyond_l3 = held * share_beyond(held, context.l3_bytes)
+    beyond_l3 = working_set_bytes * share_beyond(working_set_bytes, context.l3_bytes)
     from_memory = np.broadcast_to(np.asarray(context.memory_bytes, dtype=np.float64), moved.shape)
     # whose own long rows tell the cost of a byte of main memory
     streams = is_kind(graph.kind, _STREAMING)

@@ -18,7 +18,7 @@ from accelsim.cost.cpu.kind_rows import KindRows, rows_of_kind
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import BoolArray, OperatorGraph, TextArray, is_kind
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
-from accelsim.workloads.variant import Trait, Variant, variant
+from accelsim.workloads.variant import Trait, variant
 
 _K = OperatorKind
 #: Elementwise kernels whose time depends on how many full operands they read.
@@ -80,12 +80,12 @@ class _KernelTable:
 
     Attributes:
         by_operator: Kernel of operators that run one by another name.
-        named: Kernels known by their name, whatever the dimensions of the operator.
+        of_any_dimensions: Kernels known by their name, whatever the dimensions of the operator.
         stand_in: What stands for kernels that a run did not measure.
     """
 
     by_operator: Mapping[str, str]
-    named: frozenset[str]
+    of_any_dimensions: frozenset[str]
     stand_in: Mapping[str, str]
 
 
@@ -100,33 +100,25 @@ def _kernel_table() -> _KernelTable:
     )
 
 
-def _own_kernel(version: Variant) -> str:
-    """The kernel that an operator names itself."""
-    return _kernel_table().by_operator.get(version.label, version.label)
-
-
 @lru_cache(maxsize=16)
-def _own_kernels(count: int) -> TextArray:
-    """`_own_kernel` of the first codes."""
-    return np.array([_own_kernel(variant(code)) for code in range(count)], dtype="<U60")
+def _self_named_kernels(count: int) -> TextArray:
+    """The kernels that operators of the first codes name themselves."""
+    labels = (variant(code).label for code in range(count))
+    by_operator = _kernel_table().by_operator
+    return np.array([by_operator.get(label, label) for label in labels], dtype="<U60")
 
 
-@lru_cache(maxsize=64)
-def _own_among(kernels: frozenset[str], count: int) -> BoolArray:
-    """Which of the first codes name one of some kernels."""
-    return np.array([name in kernels for name in _own_kernels(count).tolist()], dtype=bool)
+def _self_named(rows: KindRows) -> TextArray:
+    """The kernels that rows name themselves, shape (k,)."""
+    codes = rows.graph.variant[rows.index]
+    return _self_named_kernels(int(codes.max(initial=0)) + 1)[codes]
 
 
 def _names_one_of(rows: KindRows, kernels: frozenset[str]) -> BoolArray:
     """Which rows name one of some kernels themselves, shape (k,)."""
     codes = rows.graph.variant[rows.index]
-    return _own_among(kernels, int(codes.max(initial=0)) + 1)[codes]
-
-
-def _own(rows: KindRows) -> TextArray:
-    """The kernels that rows name themselves, shape (k,)."""
-    codes = rows.graph.variant[rows.index]
-    return _own_kernels(int(codes.max(initial=0)) + 1)[codes]
+    is_among: BoolArray = np.isin(_self_named_kernels(int(codes.max(initial=0)) + 1), list(kernels))
+    return is_among[codes]
 
 
 def substitute(kernel: str) -> str:
@@ -160,20 +152,22 @@ def kernel_names(graph: OperatorGraph, *, is_training: bool) -> TextArray:
     return names
 
 
-def compiled_names(graph: OperatorGraph, names: TextArray, known: Collection[str]) -> TextArray:
+def compiled_names(
+    graph: OperatorGraph, names: TextArray, measured_kernels: Collection[str]
+) -> TextArray:
     """Kernels of a graph that a compiler generates loops for, shape (n,): elementwise chains,
     forward norms and softmax.
 
     Args:
         graph: Operators, fused, n rows.
         names: Kernels that run without the compiler, shape (n,).
-        known: Kernels that were measured; others stay as they are.
+        measured_kernels: Kernels that were measured; others stay as they are.
     """
     backward = graph.phase == Phase.BACKWARD
     for kinds, kernel in _COMPILED.items():
-        if kernel in known:
-            own = is_kind(graph.kind, kinds) & (~backward | (kernel == _COMPILED_LOOP))
-            names = np.where(own, kernel, names)
+        if kernel in measured_kernels:
+            is_compiled = is_kind(graph.kind, kinds) & (~backward | (kernel == _COMPILED_LOOP))
+            names = np.where(is_compiled, kernel, names)
     return names
 
 
@@ -191,17 +185,19 @@ def _names_of(rows: KindRows, is_training: bool) -> TextArray:
         return np.where(rows["q_len"] <= 4, "attention_decode", "attention")
     if kind in _BY_PHASE:
         inference, training, gradient = _BY_PHASE[kind]
-        own = rows.has_trait(Trait.OWN_STATISTICS)
-        return np.where(backward, gradient, np.where(own | is_training, training, inference))
+        uses_batch_statistics = rows.has_trait(Trait.OWN_STATISTICS)
+        return np.where(
+            backward, gradient, np.where(uses_batch_statistics | is_training, training, inference)
+        )
     if kind == _K.REDUCTION:
-        plain = _own(rows)
+        plain = _self_named(rows)
         inner = np.where(_names_one_of(rows, _KNOWN_REDUCTIONS), plain, "sum")
         return np.where(
             backward & ~np.isin(inner, ["max_place", "arg_place", *_SCANS]), "sum_rows", inner
         )
     default = _BY_KIND.get(kind, "")
-    named = _own(rows)
-    kernels = np.where(_names_one_of(rows, _kernel_table().named), named, default)
+    self_named = _self_named(rows)
+    kernels = np.where(_names_one_of(rows, _kernel_table().of_any_dimensions), self_named, default)
     if kind == _K.POOLING and is_training:  # which keeps where each maximum was
         return np.where(kernels == "max_pool1d", "max_pool2d_with_indices", kernels)
     return _binary_names(rows, kernels) if kind == _K.ELEMENTWISE else kernels
@@ -223,13 +219,15 @@ def _conv_names(rows: KindRows) -> TextArray:
 
 def _binary_names(rows: KindRows, names: TextArray) -> TextArray:
     """Elementwise rows by what they read: two full operands, one and a short one, one."""
-    plain = _own(rows)
-    whole = np.maximum(rows["elements"] * rows.width, 1.0)
-    operands = (rows.read_bytes + rows.weight_bytes) / whole
+    self_named = _self_named(rows)
+    operand_bytes = np.maximum(rows["elements"] * rows.width, 1.0)
+    operands = (rows.read_bytes + rows.weight_bytes) / operand_bytes
     arithmetic = _names_one_of(rows, _ARITHMETIC)
-    adding = arithmetic | ~_names_one_of(rows, _kernel_table().named)
-    two = np.where(arithmetic, plain, "add")
+    adding = arithmetic | ~_names_one_of(rows, _kernel_table().of_any_dimensions)
+    two_operand_kernel = np.where(arithmetic, self_named, "add")
     inputs = rows["inputs"]
-    one = np.where(inputs >= 2, "add_bias", "mul_scalar")
-    picked = np.where(operands > 1.5, two, np.where(operands > 0, one, "zeros"))
+    one_operand_kernel = np.where(inputs >= 2, "add_bias", "mul_scalar")
+    picked = np.where(
+        operands > 1.5, two_operand_kernel, np.where(operands > 0, one_operand_kernel, "zeros")
+    )
     return np.where(adding, picked, names)

@@ -129,8 +129,8 @@ class CpuMachine:
         """Bytes of a working set that move from each cache, innermost first, and from main memory:
         each part from the innermost level that holds it, shape (levels + 1, k).
         """
-        held = self.resident_shares(working_set_bytes)
-        parts: FloatArray = moved_bytes * np.diff(held, axis=0, prepend=0.0, append=1.0)
+        resident_shares = self.resident_shares(working_set_bytes)
+        parts: FloatArray = moved_bytes * np.diff(resident_shares, axis=0, prepend=0.0, append=1.0)
         return parts
 
     def level_s(self, level_bytes: FloatArray, threads: FloatArray) -> FloatArray:
@@ -171,12 +171,14 @@ class CpuMachine:
         if not self.splits_batches:
             return parts
         *_, other = self._operands(rows)
-        asked = np.maximum(other / (self.values.part_cache_fraction * self.last_level_bytes), parts)
-        asked[np.isin(rows.column("phase"), (Phase.GRADIENT, Phase.OPTIMIZER))] = 1.0
-        if (asked <= 1.0).all():
+        wanted_parts = np.maximum(
+            other / (self.values.part_cache_fraction * self.last_level_bytes), parts
+        )
+        wanted_parts[np.isin(rows.column("phase"), (Phase.GRADIENT, Phase.OPTIMIZER))] = 1.0
+        if (wanted_parts <= 1.0).all():
             return parts
-        fewer = self.main_memory_bytes(rows, asked) < self.main_memory_bytes(rows, parts)
-        return np.where(fewer, asked, parts)
+        fewer = self.main_memory_bytes(rows, wanted_parts) < self.main_memory_bytes(rows, parts)
+        return np.where(fewer, wanted_parts, parts)
 
     def traffic_bytes(self, rows: Rows, parts: FloatArray) -> FloatArray:
         """Bytes of a row's operands from each level: activations at theirs, weights from memory
@@ -186,9 +188,9 @@ class CpuMachine:
         `resident_shares`.
         """
         weights, summed, other = self._operands(rows)
-        held = self._held_bytes(rows, parts)
-        weight_set = np.full(len(rows), np.inf) if self.weights_cold else held
-        return self.level_bytes(held, other + parts * summed) + self.level_bytes(
+        working_set_bytes = self._held_bytes(rows, parts)
+        weight_set = np.full(len(rows), np.inf) if self.weights_cold else working_set_bytes
+        return self.level_bytes(working_set_bytes, other + parts * summed) + self.level_bytes(
             weight_set, parts * weights
         )
 
@@ -198,9 +200,11 @@ class CpuMachine:
         Estimate: a part brings its share of the batch, and all weights; streams share the caches.
         """
         weights, summed, other = self._operands(rows)
-        own = other / parts + summed
-        held: FloatArray = own * self.streams + (0.0 if self.weights_cold else weights)
-        return held
+        activation_bytes = other / parts + summed
+        working_set_bytes: FloatArray = activation_bytes * self.streams + (
+            0.0 if self.weights_cold else weights
+        )
+        return working_set_bytes
 
     def main_memory_bytes(self, rows: Rows, parts: FloatArray) -> FloatArray:
         """Bytes that come from or go to main memory, shape (k,).
@@ -312,12 +316,12 @@ def _contraction_rates(
     Tiles' efficiency is an estimate: what L2 feeds them. Others are measured, see `cpu.yaml`.
     """
     if device.sustained_clock_hz is not None:
-        held = min(device.sustained_clock_hz.value / _clock_hz(device), 1.0)
-        share, vector = share * held, vector * held
+        sustained_fraction = min(device.sustained_clock_hz.value / _clock_hz(device), 1.0)
+        share, vector = share * sustained_fraction, vector * sustained_fraction
     tiles = any(word in (device.matrix_unit or "").lower() for word in ("amx", "sme"))
     efficiency = values.tile_unit_efficiency_fraction if tiles else values.unit_efficiency_fraction
-    own = _unit_rates(device, share * values.unit_efficiency_fraction, share * efficiency)
-    unit = rate_table(own)
+    rates = _unit_rates(device, share * values.unit_efficiency_fraction, share * efficiency)
+    unit = rate_table(rates)
     amd = device.vendor.upper() == "AMD"
     width = (
         min(device.simd_width_bits.value, values.amd_gemm_simd_width_bits)
@@ -325,23 +329,23 @@ def _contraction_rates(
         else device.simd_width_bits.value
     )
     library = values.gemm_efficiency_fraction * width / device.simd_width_bits.value
-    own |= {d: vector[d] * library for d in _LIBRARY_FORMATS if d in device.vector_flop_per_s}
+    rates |= {d: vector[d] * library for d in _LIBRARY_FORMATS if d in device.vector_flop_per_s}
     if values.is_llama_cpp:
-        own |= _llama_cpp_rates(device, vector, values, own)
-    emulated = np.array([dtype not in own for dtype in Dtype])
-    return rate_table(own), unit, emulated
+        rates |= _llama_cpp_rates(device, vector, values, rates)
+    emulated = np.array([dtype not in rates for dtype in Dtype])
+    return rate_table(rates), unit, emulated
 
 
 def _unit_rates(device: CpuProfile, vector: float, matrix: float) -> dict[Dtype, float]:
     """Rates by format, of so much of the vector and the matrix units' peaks."""
-    own = {dtype: rate.value * vector for dtype, rate in device.vector_flop_per_s.items()}
+    rates = {dtype: rate.value * vector for dtype, rate in device.vector_flop_per_s.items()}
     for dtype, rate in device.matrix_flop_per_s.items():
-        own[dtype] = max(own.get(dtype, 0.0), rate.value * matrix)
-    return own
+        rates[dtype] = max(rates.get(dtype, 0.0), rate.value * matrix)
+    return rates
 
 
 def _llama_cpp_rates(
-    device: CpuProfile, vector: FloatArray, values: CpuParameters, own: Mapping[Dtype, float]
+    device: CpuProfile, vector: FloatArray, values: CpuParameters, unit_rates: Mapping[Dtype, float]
 ) -> dict[Dtype, float]:
     """Rates of llama.cpp's products, FLOP/s: 16 bits in vectors of floats, BF16 two at a time where
     the CPU can, 8 bits with weights in blocks.
@@ -351,9 +355,9 @@ def _llama_cpp_rates(
     """
     issued_per_s = vector[Dtype.FP32] / (2.0 * device.simd_width_bits.value / 32)
     blocks_per_s = values.gemm_efficiency_fraction * issued_per_s / values.block_instruction_count
-    rates = {Dtype.INT8: float(2.0 * 32.0 * blocks_per_s), Dtype.FP16: own[Dtype.FP32]}
-    if Dtype.BF16 in own:
-        rates[Dtype.BF16] = min(own[Dtype.BF16], 2.0 * own[Dtype.FP32])
+    rates = {Dtype.INT8: float(2.0 * 32.0 * blocks_per_s), Dtype.FP16: unit_rates[Dtype.FP32]}
+    if Dtype.BF16 in unit_rates:
+        rates[Dtype.BF16] = min(unit_rates[Dtype.BF16], 2.0 * unit_rates[Dtype.FP32])
     return rates
 
 

@@ -127,8 +127,8 @@ def supported_rows_cpu(graph: OperatorGraph, device: CpuProfile) -> BoolArray:
     one, shape (n,).
     """
     machine = cpu_machine(graph, device, Execution.EAGER, cpu_parameters())
-    known = np.isin(graph.kind, [int(kind) for kind in FORMULAS.kinds])
-    computable: BoolArray = known & ~np.isnan(machine.gemm_rate[graph.dtype])
+    has_formula = np.isin(graph.kind, [int(kind) for kind in FORMULAS.kinds])
+    computable: BoolArray = has_formula & ~np.isnan(machine.gemm_rate[graph.dtype])
     return computable
 
 
@@ -198,11 +198,11 @@ def _best_threads(
     for _ in range(_SEARCH_STEPS):
         falls = inner_s > outer_s
         low, high = np.where(falls, inner, low), np.where(falls, high, outer)
-        kept, kept_s = np.where(falls, (outer, outer_s), (inner, inner_s))
-        new = low + high - kept  # what is kept divides the rest in the golden ratio too
+        inner_point, inner_point_s = np.where(falls, (outer, outer_s), (inner, inner_s))
+        new = low + high - inner_point  # what is kept divides the rest in the golden ratio too
         new_s = time_s(np.exp(new))
-        inner, outer = np.where(falls, (kept, new), (new, kept))
-        inner_s, outer_s = np.where(falls, (kept_s, new_s), (new_s, kept_s))
+        inner, outer = np.where(falls, (inner_point, new), (new, inner_point))
+        inner_s, outer_s = np.where(falls, (inner_point_s, new_s), (new_s, inner_point_s))
     below = np.floor(np.exp(0.5 * (low + high)))
     best, least_s = np.ones_like(most), time_s(np.ones_like(most))
     for count in (*np.clip((below, below + 1.0), 1.0, most), most):
@@ -369,11 +369,11 @@ def _recurrent(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
     """One product over all inputs, then one a step, as Appleyard et al., arXiv:1604.01946."""
     parts = recurrence(rows)
     rate = machine.checked(machine.unit_rate, rows)
-    once = _product_s(parts.inputs, rate, machine, values)
-    each = _product_s(parts.step, rate, machine, values)
+    inputs_s = _product_s(parts.inputs, rate, machine, values)
+    one_step_s = _product_s(parts.step, rate, machine, values)
     most = _gemm_threads(parts.step, machine, values)
     weights = parts.step.n * parts.step.k * DTYPE_BYTES[rows.column("dtype")]
-    work = each * most
+    work = one_step_s * most
     # a state of few rows feeds few threads, but more of them read its weights sooner
     most = np.maximum(most, _threads(weights, 4.0 * values.parallel_grain_count, machine))
 
@@ -387,7 +387,7 @@ def _recurrent(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
     steps = parts.passes * parts.steps
     fed = _gemm_threads(parts.inputs, machine, values)
     moving = np.maximum(fed, _threads(rows.bytes, 4.0 * values.parallel_grain_count, machine))
-    inputs = _Work(parts.passes * once, rows.column("flop"), moving, fed)
+    inputs = _Work(parts.passes * inputs_s, rows.column("flop"), moving, fed)
     costs = _started(rows, machine, inputs, machine.contraction_s)
     time = costs.time_s + steps * (step_s(threads) + values.recurrent_step_s)
     compute = costs.compute_s + steps * work / threads

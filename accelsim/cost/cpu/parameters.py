@@ -144,8 +144,8 @@ class CpuParameters:
 
     def of_stack(self, stack: KernelMaker) -> CpuParameters:
         """Those of a stack's kernels and streams."""
-        own = replace(self, stream_thread_count=stack.stream_thread_count)
-        return own.of_llama_cpp() if stack.is_llama_cpp else own
+        streamed = replace(self, stream_thread_count=stack.stream_thread_count)
+        return streamed.of_llama_cpp() if stack.is_llama_cpp else streamed
 
     def of_llama_cpp(self) -> CpuParameters:
         """Those of llama.cpp's kernels, which no calibration measures."""

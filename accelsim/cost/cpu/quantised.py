@@ -41,11 +41,11 @@ def quantised(graph: OperatorGraph, machine: CpuMachine) -> OperatorGraph:
     wide = machine.unquantised
     width = float(DTYPE_BYTES[wide])
     floats = is_quantised & is_kind(graph.kind, _FLOATS)
-    read = np.where(floats, width, 1.0) * graph.read_bytes
-    write = np.where(floats, width, 1.0) * graph.write_bytes
+    read_bytes = np.where(floats, width, 1.0) * graph.read_bytes
+    write_bytes = np.where(floats, width, 1.0) * graph.write_bytes
     norms = is_quantised & is_kind(graph.kind, _NORMS)
-    read += np.where(norms, width * graph.write_bytes, 0.0)
-    write += np.where(norms, graph.write_bytes, 0.0)
+    read_bytes += np.where(norms, width * graph.write_bytes, 0.0)
+    write_bytes += np.where(norms, graph.write_bytes, 0.0)
     products = is_quantised & is_kind(graph.kind, _PRODUCTS)
     batch, m, n, k = graph.dims[:, _SIDES].astype(np.float64).T
     operands = batch * k * (m + np.where(graph.weight_bytes > 0, 0.0, n))
@@ -55,6 +55,6 @@ def quantised(graph: OperatorGraph, machine: CpuMachine) -> OperatorGraph:
     return replace(
         graph,
         dtype=np.where(floats, np.int8(wide), graph.dtype),
-        read_bytes=read + (width - 1.0) * added,
-        write_bytes=np.where(products & ~activated, width, 1.0) * write,
+        read_bytes=read_bytes + (width - 1.0) * added,
+        write_bytes=np.where(products & ~activated, width, 1.0) * write_bytes,
     )

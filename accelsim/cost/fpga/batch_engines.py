@@ -48,5 +48,5 @@ def engine_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, 
         rates: Of the overlay.
     """
     engines = core_times_s(networks, rates) / networks.boards.core_count
-    one, all_threads = host_times_s(networks, rates)
-    return engines + one, np.maximum(engines, all_threads)
+    single_s, all_threads = host_times_s(networks, rates)
+    return engines + single_s, np.maximum(engines, all_threads)

@@ -170,8 +170,8 @@ def bram18_estimate(
     narrow = np.searchsorted(_BRAM18_WIDTHS[:_WIDEST], width)
     shape = np.where((width > _BRAM18_WIDTHS[_WIDEST - 1]) & (depth > 512), _WIDEST - 1, narrow)
     blocks = np.ceil(depth / _BRAM18_WORDS[shape]) * np.ceil(width / _BRAM18_WIDTHS[shape])
-    held: FloatArray = np.where(depth <= _DISTRIBUTED_DEPTH, 0.0, blocks)
-    return held
+    block_count: FloatArray = np.where(depth <= _DISTRIBUTED_DEPTH, 0.0, blocks)
+    return block_count
 
 
 def weight_lut_estimate(

@@ -70,19 +70,19 @@ def host_work(layers: LayerColumns, task: HostTask) -> HostWork:
         task = HostTask.WIDE_POOL
     outputs = float(layers.output_bytes.sum())
     is_picture = task in {HostTask.PIXELS, HostTask.IMAGE}
-    held = max(outputs, layers.input_pixels) if is_picture else outputs
+    cached_bytes = max(outputs, layers.input_pixels) if is_picture else outputs
     return HostWork(
         task=np.array([int(task)]),
         amount=np.array([_amount(layers, task)]),
         input_pixels=np.array([layers.input_pixels]),
-        is_cached=np.array([held <= _CACHE_BYTES]),
+        is_cached=np.array([cached_bytes <= _CACHE_BYTES]),
     )
 
 
 def join_work(work: Sequence[HostWork]) -> HostWork:
     """The work of several runs, end to end."""
     names = (f.name for f in fields(HostWork))
-    return HostWork(*(np.concatenate([getattr(one, name) for one in work]) for name in names))
+    return HostWork(*(np.concatenate([getattr(run, name) for run in work]) for name in names))
 
 
 def _amount(layers: LayerColumns, task: HostTask) -> float:

@@ -256,10 +256,10 @@ def _gemm(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCos
     shape = contraction(rows)
 
     def on_cores(count: float) -> RowCosts:
-        used = np.minimum(np.maximum(shape.m, 0.0), count)
-        each = np.ceil(shape.m / np.maximum(used, 1.0))
+        busy_cores = np.minimum(np.maximum(shape.m, 0.0), count)
+        each = np.ceil(shape.m / np.maximum(busy_cores, 1.0))
         cycles = shape.groups * machine.array_cycles(each, shape.k, shape.n, 1.0)
-        return _layer(rows, machine, values, cycles, used, shape.flop)
+        return _layer(rows, machine, values, cycles, busy_cores, shape.flop)
 
     best = on_cores(1.0)
     for count in range(2, int(machine.cores) + 1):
@@ -323,13 +323,13 @@ def _streaming_nodes(
     graph: OperatorGraph, device: FpgaProfile
 ) -> tuple[IntArray, list[StreamingNode], int]:
     """Rows with weights, their nodes, and the images of the run."""
-    known = np.isin(graph.kind, (*_STREAMED, *_HIDDEN))
-    refused = np.flatnonzero(~known | np.isin(graph.phase, _TRAINING_PHASES))
+    is_streamable = np.isin(graph.kind, (*_STREAMED, *_HIDDEN))
+    refused = np.flatnonzero(~is_streamable | np.isin(graph.phase, _TRAINING_PHASES))
     if refused.size:
         kind = OperatorKind(int(graph.kind[refused[0]]))
         name = graph.name[int(refused[0])]
-        held = "convolutions, fully connected layers, activations and pooling of inference"
-        reason = f"a streaming design holds {held}"
+        streamable = "convolutions, fully connected layers, activations and pooling of inference"
+        reason = f"a streaming design holds {streamable}"
         raise UnsupportedOperatorError(device.name, f"{kind.label} {name!r}", reason)
     index = np.flatnonzero(np.isin(graph.kind, _STREAMED))
     dims = [graph.dimensions_of(row) for row in index.tolist()]

@@ -152,8 +152,8 @@ def join_networks(
     run = np.repeat(np.arange(len(networks)), counts)
     layers = join_layers(networks)
     kind = layers.kind
-    first = np.isin(np.arange(len(kind)), start)
-    seconds = _cycles(layers, boards.parallelism[run], first) / boards.clock_hz[run]
+    is_first = np.isin(np.arange(len(kind)), start)
+    seconds = _cycles(layers, boards.parallelism[run], is_first) / boards.clock_hz[run]
     weights = layers.channels_in / layers.groups * layers.channels_out * layers.window
     memory = boards.memory_bytes_per_s[run]
     return DpuNetworks(
@@ -171,7 +171,7 @@ def join_networks(
     )
 
 
-def _cycles(layers: LayerColumns, parallelism: FloatArray, first: BoolArray) -> FloatArray:
+def _cycles(layers: LayerColumns, parallelism: FloatArray, is_first: BoolArray) -> FloatArray:
     """Cycles of one image on one core, shape (n,). AMD PG338, DPU architectures."""
     pixels_at_once, inputs_at_once, outputs_at_once = parallelism.T
     positions = np.ceil(layers.rows / pixels_at_once) * layers.columns * layers.window
@@ -180,7 +180,7 @@ def _cycles(layers: LayerColumns, parallelism: FloatArray, first: BoolArray) -> 
     # A depthwise layer with several outputs per input runs once for each.
     copies = np.maximum(layers.channels_out / layers.channels_in, 1.0)
     filled = np.ceil(layers.channels_in * layers.window_columns / inputs_at_once)
-    is_augmented = first & (layers.channels_in <= _AUGMENTED_CHANNELS)
+    is_augmented = is_first & (layers.channels_in <= _AUGMENTED_CHANNELS)
     lanes = np.where(is_augmented, filled / layers.window_columns, inputs)
     ways = [positions * lanes * outputs, positions * inputs * copies]
     elements = layers.rows / (pixels_at_once * inputs_at_once)
@@ -201,8 +201,8 @@ def thread_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, 
         rates: Of the release.
     """
     alone, together = (core_times_s(networks, rates, is_shared=shared) for shared in (False, True))
-    one, all_threads = host_times_s(networks, rates, box_threads=HOST_CORES)
-    return alone + one, np.maximum(together / networks.boards.core_count, all_threads)
+    single_s, all_threads = host_times_s(networks, rates, box_threads=HOST_CORES)
+    return alone + single_s, np.maximum(together / networks.boards.core_count, all_threads)
 
 
 def core_times_s(

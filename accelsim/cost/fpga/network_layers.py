@@ -96,8 +96,8 @@ def layer_columns(graph: OperatorGraph, images: float = 1.0) -> LayerColumns:
     names = np.array([graph.name[row].removesuffix(IN_PLACE) for row in keep.tolist()])
     starts = np.where(np.isin(names, list(_SELF_GATED)), 2.0, 1.0)
     # x f(x): x is read, f written; x and f are read, the product written.
-    taken = graph.read_bytes[keep] * (2.0 * starts - 1.0)
-    written = graph.write_bytes[keep] * starts
+    read_bytes = graph.read_bytes[keep] * (2.0 * starts - 1.0)
+    write_bytes = graph.write_bytes[keep] * starts
     is_read = np.isin(np.arange(len(graph)), graph.dependency)
     high, wide, *others = np.array(sizes, dtype=np.float64).T
     channels_in, channels_out, groups, window, window_columns = others
@@ -110,8 +110,8 @@ def layer_columns(graph: OperatorGraph, images: float = 1.0) -> LayerColumns:
         groups,
         window,
         window_columns,
-        map_bytes=(taken + written) / images,
-        write_bytes=written / images,
+        map_bytes=(read_bytes + write_bytes) / images,
+        write_bytes=write_bytes / images,
         output_bytes=np.where(is_read, 0.0, graph.write_bytes)[keep] / images,
         starts=starts,
         input_pixels=float(graph.dims[keep[0], 4:7].prod()),
@@ -144,15 +144,15 @@ def _sizes(graph: OperatorGraph, row: int, code: int) -> tuple[float, ...]:
     Estimate: pooled maps are square.
     """
     d = graph.dims[row].tolist()
-    named = graph.dimensions_of(row)
+    dimensions = graph.dimensions_of(row)
     if graph.kind[row] == _K.GEMM:
         return (1, d[1], d[3], d[2], 1, 1, 1)
     if code in {CONV, DEPTHWISE}:
         side = "in" if graph.kind[row] == _K.CONV_TRANSPOSE else "out"
-        high = named[f"{side}_d"] * named[f"{side}_h"]
-        wide = named[f"{side}_w"]
-        window = named["kernel_d"] * named["kernel_h"] * named["kernel_w"]
-        return (high, wide, d[1], d[2], d[3], window, named["kernel_w"])
+        high = dimensions[f"{side}_d"] * dimensions[f"{side}_h"]
+        wide = dimensions[f"{side}_w"]
+        window = dimensions["kernel_d"] * dimensions["kernel_h"] * dimensions["kernel_w"]
+        return (high, wide, d[1], d[2], d[3], window, dimensions["kernel_w"])
     if code == POOL:
         return (d[3] ** 0.5, d[3] ** 0.5, d[1], d[1], 1, d[4], 1)
     return (d[0], 1, 1, 1, 1, 1, 1)
@@ -164,5 +164,5 @@ def network_flop(layers: LayerColumns) -> float:
     Operations of a convolution: Sze et al., Proceedings of the IEEE 105(12), 2017.
     """
     pixels = layers.rows * layers.columns
-    each = pixels * layers.channels_in * layers.channels_out * layers.window / layers.groups
-    return float(2.0 * each[layers.kind <= DEPTHWISE].sum())
+    layer = pixels * layers.channels_in * layers.channels_out * layers.window / layers.groups
+    return float(2.0 * layer[layers.kind <= DEPTHWISE].sum())

@@ -111,7 +111,7 @@ class BoardRates:
 
 def release_order(release: str) -> tuple[int, ...]:
     """Numbers of a release, which sort as releases follow each other."""
-    return tuple(int(part) for part in re.findall(r"\d+", release))
+    return tuple(int(number) for number in re.findall(r"\d+", release))
 
 
 @cache

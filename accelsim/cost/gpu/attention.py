@@ -57,10 +57,10 @@ def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     arithmetic_s = executed * padded * products / rate
     # Split-KV decoding sums its slices, and the backward pass its partial gradients, in a second
     # short kernel.
-    second = parameters.memory.kernel_latency_s * np.maximum(sliced, float(backward))
+    reduction_s = parameters.memory.kernel_latency_s * np.maximum(sliced, float(backward))
     compute_s = _joined(arithmetic_s, executed * products, machine, parameters)
     flop = rows["batch"] * flop * products
-    kernel = KernelWork(compute_s, flop, rows.bytes, extra_latency_s=second)
+    kernel = KernelWork(compute_s, flop, rows.bytes, extra_latency_s=reduction_s)
     return contraction_costs(rows, kernel, machine, parameters, parameters.spread.attention)
 
 
@@ -91,7 +91,7 @@ def _joined(
     return arithmetic_s + scores * _EXPOSED_FLOP / machine.vector_flop_per_s
 
 
-def _block_pairs(rows: Rows, seen: FloatArray) -> FloatArray:
+def _block_pairs(rows: Rows, visible: FloatArray) -> FloatArray:
     """Pairs a mask leaves, counting whole blocks along its edges: a causal mask has one, a window a
     second.
 
@@ -100,10 +100,10 @@ def _block_pairs(rows: Rows, seen: FloatArray) -> FloatArray:
     q_len, kv_len, causal = rows["q_len"], rows["kv_len"], rows["causal"]
     rounding = q_len * _KEY_BLOCK / 2.0
     if not rows["window"].any():
-        return np.minimum(seen + rounding, q_len * kv_len)
+        return np.minimum(visible + rounding, q_len * kv_len)
     every = visible_pairs(q_len, kv_len, causal, np.zeros_like(q_len))
     every = np.minimum(every + rounding, q_len * kv_len)
-    return np.where(rows["window"] > 0, np.minimum(seen + 2 * rounding, every), every)
+    return np.where(rows["window"] > 0, np.minimum(visible + 2 * rounding, every), every)
 
 
 def _of_a_sequence(rows: Rows) -> FloatArray:

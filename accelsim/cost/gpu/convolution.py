@@ -215,8 +215,8 @@ def _product_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) ->
         parameters.convolution.matrix_efficiency,
         parameters.convolution.vector_efficiency,
     )
-    part = layer.efficiency * gathered * _gradient_loss(layer, parameters)
-    rate = reached_flop_per_s(layer.peak_flop_per_s, layer.fed_flop_per_s, part)
+    efficiency = layer.efficiency * gathered * _gradient_loss(layer, parameters)
+    rate = reached_flop_per_s(layer.peak_flop_per_s, layer.fed_flop_per_s, efficiency)
     shape = GemmShape(
         layer.groups, layer.m, layer.n, layer.k, layer.width_bytes, rate, layer.matrix
     )

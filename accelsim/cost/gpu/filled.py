@@ -47,41 +47,43 @@ class FilledRows(Rows):
     """Rows with one side filled up to a size each, shape (r,).
 
     Attributes:
-        own: The rows as they are, q of them.
-        place: Which of them each row is, shape (r,).
+        base: The rows as they are, q of them.
+        base_index: Which of them each row is, shape (r,).
         side: Dimension that is filled up.
         size: Its sizes, shape (r,).
     """
 
-    own: Rows
-    place: IntArray
+    base: Rows
+    base_index: IntArray
     side: str
     size: FloatArray
 
     @classmethod
-    def of(cls, own: Rows, place: IntArray, side: str, size: FloatArray) -> FilledRows:
+    def of(cls, base: Rows, base_index: IntArray, side: str, size: FloatArray) -> FilledRows:
         """Some rows filled up."""
-        return cls(own.graph, own.index[place], own.kind, own, place, side, size)
+        return cls(base.graph, base.index[base_index], base.kind, base, base_index, side, size)
 
     def _dimension(self, name: str) -> FloatArray:
-        return self.size if name == self.side else self.own[name][self.place]
+        return self.size if name == self.side else self.base[name][self.base_index]
 
     def without_batch(self, figures: Callable[[Rows], FloatArray]) -> FloatArray:
         """As `Rows.without_batch`, worked out once for all sizes of a row's batch."""
-        whole = self.own.without_batch(figures) if self.side == "batch" else None
-        return figures(self) if whole is None else whole.take(self.place, axis=-1)
+        base_figures = self.base.without_batch(figures) if self.side == "batch" else None
+        return (
+            figures(self) if base_figures is None else base_figures.take(self.base_index, axis=-1)
+        )
 
     def column(self, name: str) -> Any:
         """As `Rows.column`; what grows with the side is as much larger, shape (r,)."""
-        values = self.own.column(name)
+        values = self.base.column(name)
         if name not in _GROW or (name == "write_bytes" and self.side == "k"):
-            return values[self.place]
-        grown = self.size / np.maximum(self.own[self.side], 1.0)[self.place]
+            return values[self.base_index]
+        grown = self.size / np.maximum(self.base[self.side], 1.0)[self.base_index]
         if name == "read_bytes" and self.kind == _K.ATTENTION:
-            query, stored = sequence_reads(self.own)
-            apart = np.minimum(values, query + stored * DTYPE_BYTES[self.own.column("dtype")])
-            return values[self.place] + apart[self.place] * (grown - 1.0)
-        return values[self.place] * grown
+            query, stored = sequence_reads(self.base)
+            apart = np.minimum(values, query + stored * DTYPE_BYTES[self.base.column("dtype")])
+            return values[self.base_index] + apart[self.base_index] * (grown - 1.0)
+        return values[self.base_index] * grown
 
 
 def sequence_reads(rows: Rows) -> tuple[FloatArray, FloatArray]:
@@ -97,14 +99,14 @@ def sequence_reads(rows: Rows) -> tuple[FloatArray, FloatArray]:
         * rows["q_len"]
         * rows["head_dim"]
     )
-    seen = np.where(
+    key_count = np.where(
         rows["window"] > 0,
         np.minimum(rows["kv_len"], rows["q_len"] + rows["window"] - 1.0),
         rows["kv_len"],
     )
     latent = rows["latent"]
     width = np.where(latent > 0, latent, rows["kv_heads"] * (rows["head_dim"] + rows["value_dim"]))
-    return query, np.maximum(rows["batch"] * seen * width, 1.0)
+    return query, np.maximum(rows["batch"] * key_count * width, 1.0)
 
 
 def least_filled_s(
@@ -119,9 +121,9 @@ def least_filled_s(
         filled_s: Times of rows that are filled up.
     """
     least_s = time_s.copy()
-    for side, own in _filled_sides(rows):
-        some = Rows(rows.graph, rows.index[own], rows.kind)
-        least_s[own] = _least_of_side_s(some, side, time_s[own], filled_s)
+    for side, is_filled in _filled_sides(rows):
+        side_rows = Rows(rows.graph, rows.index[is_filled], rows.kind)
+        least_s[is_filled] = _least_of_side_s(side_rows, side, time_s[is_filled], filled_s)
     return least_s
 
 
@@ -131,9 +133,9 @@ def _filled_sides(rows: Rows) -> Iterator[tuple[str, BoolArray]]:
     """
     is_gradient = rows.column("phase") == int(Phase.BACKWARD)
     is_gradient &= (rows.kind == _K.GEMM) & (rows.column("weight_bytes") == 0)
-    for side, own in ((FILLED[rows.kind], ~is_gradient), ("k", is_gradient)):
-        if own.any():
-            yield side, own
+    for side, is_filled in ((FILLED[rows.kind], ~is_gradient), ("k", is_gradient)):
+        if is_filled.any():
+            yield side, is_filled
 
 
 def _least_of_side_s(
@@ -145,20 +147,20 @@ def _least_of_side_s(
     grows = above < len(_SIZES)
     if not grows.any():
         return time_s
-    first, family = _families(rows, side)
+    family_row, family = _families(rows, side)
     reach = _CONVOLUTION_REACH if rows.kind in CONV_KINDS else len(_SIZES)
-    wanted = _reached(family[grows], below[grows], len(first), reach)
-    grid_family, grid_place = np.nonzero(wanted)
+    is_needed = _reached(family[grows], below[grows], len(family_row), reach)
+    grid_family, grid_place = np.nonzero(is_needed)
     is_between = grows & (size > _SIZES[below])
     inner, inner_size = _sizes_between(size, below, is_between)
-    once, again = _distinct([family[inner].astype(np.float64), inner_size])
-    place = first[np.concatenate([grid_family, family[inner[once]]])]
-    sizes = np.concatenate([_SIZES[grid_place], inner_size[once]])
-    every_s = filled_s(FilledRows.of(rows, place, side, sizes))
-    grid_s = np.full(wanted.shape, np.inf)
-    grid_s[wanted] = every_s[: len(grid_place)]
+    distinct, distinct_of = _distinct([family[inner].astype(np.float64), inner_size])
+    base_index = family_row[np.concatenate([grid_family, family[inner[distinct]]])]
+    sizes = np.concatenate([_SIZES[grid_place], inner_size[distinct]])
+    filled_times_s = filled_s(FilledRows.of(rows, base_index, side, sizes))
+    grid_s = np.full(is_needed.shape, np.inf)
+    grid_s[is_needed] = filled_times_s[: len(grid_place)]
     least_s = np.where(is_between, np.inf, time_s)
-    np.minimum.at(least_s, inner, every_s[len(grid_place) :][again])
+    np.minimum.at(least_s, inner, filled_times_s[len(grid_place) :][distinct_of])
     larger_s = _least_within(grid_s, reach)[family, np.minimum(below + 1, len(_SIZES) - 1)]
     from_below_s = np.minimum(grid_s[family, below], larger_s)
     held_s = np.maximum(np.minimum(least_s, larger_s), from_below_s)
@@ -189,8 +191,8 @@ def _distinct(columns: Sequence[NDArray[Any]]) -> tuple[IntArray, IntArray]:
     for column in columns:
         content = (content ^ column.astype(np.float64).view(np.uint64)) * _ODD
         content ^= content >> _HALF
-    _, first, place = np.unique(content, return_index=True, return_inverse=True)
-    return first, place
+    _, distinct_row, distinct_of = np.unique(content, return_index=True, return_inverse=True)
+    return distinct_row, distinct_of
 
 
 def _reached(family: IntArray, below: IntArray, count: int, reach: int) -> BoolArray:
@@ -233,5 +235,5 @@ def _sizes_between(
     upper = _SIZES[above]
     step = np.maximum((upper - _SIZES[below]) / _PARTS, 1.0)
     parts = (np.ceil(size / step) + np.arange(_PARTS)[:, None]) * step
-    part, place = np.nonzero((parts < upper) & is_between)
-    return place, parts[part, place]
+    step_index, row = np.nonzero((parts < upper) & is_between)
+    return row, parts[step_index, row]

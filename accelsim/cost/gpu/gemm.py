@@ -150,12 +150,12 @@ def gemm_compute_s(
     best = np.empty(len(shape))
     for start in range(0, len(shape), _BLOCK):
         block = slice(start, start + _BLOCK)
-        part = shape.part(block)
+        block_shape = shape.part(block)
         for matrix in (True, False):
-            rows = np.flatnonzero(part.matrix == matrix)
+            rows = np.flatnonzero(block_shape.matrix == matrix)
             if rows.size:
                 offered = matrix_tiles if matrix else tiles or machine.plain_tiles
-                same = part if rows.size == len(part) else part.part(rows)
+                same = block_shape if rows.size == len(block_shape) else block_shape.part(rows)
                 best[start + rows] = _fastest(
                     same, machine, parameters, offered, matrix=matrix, split=split
                 )
@@ -219,11 +219,13 @@ def _waves(count: FloatArray, machine: GpuMachine, lone_loss: float = 0.0) -> Fl
         machine: GPU.
         lone_loss: a, 0 (no loss) to 1 (a lone tile takes as long as four).
     """
-    own = np.ceil(count / machine.sm_count)
+    tiles_per_sm = np.ceil(count / machine.sm_count)
     if lone_loss:
-        last = own % _GROUP
-        own = own - last + last ** (1.0 - lone_loss) * _GROUP**lone_loss * (last > 0)
-    return own * machine.sm_count
+        last = tiles_per_sm % _GROUP
+        tiles_per_sm = (
+            tiles_per_sm - last + last ** (1.0 - lone_loss) * _GROUP**lone_loss * (last > 0)
+        )
+    return tiles_per_sm * machine.sm_count
 
 
 def _page_walks(
@@ -403,9 +405,10 @@ def _scaled_compute_s(
     arithmetic_s = gemm_compute_s(
         shape, machine, parameters, split=False, matrix_tiles=machine.scaled_tiles
     )
-    read = np.min([_tile_bytes(shape, *tile) for tile in machine.scaled_tiles], axis=0)
+    operand_bytes = np.min([_tile_bytes(shape, *tile) for tile in machine.scaled_tiles], axis=0)
     waited: FloatArray = np.maximum(
-        arithmetic_s, read / (machine.sm_count * machine.clock_hz * _ADA_CACHE_BYTES_PER_SM_CLOCK)
+        arithmetic_s,
+        operand_bytes / (machine.sm_count * machine.clock_hz * _ADA_CACHE_BYTES_PER_SM_CLOCK),
     )
     return waited
 
@@ -489,8 +492,8 @@ def grouped_gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameter
     Products of unequal experts in one launch: Gale et al., MegaBlocks, arXiv:2211.15841 (2022).
     Estimate: an even share of the rows; popularity is the workload's or the surface's.
     """
-    whole = gemm_shape(rows, machine, batch="groups")
-    shape = replace(whole, m=whole.m / np.maximum(whole.batch, 1.0))
+    all_rows = gemm_shape(rows, machine, batch="groups")
+    shape = replace(all_rows, m=all_rows.m / np.maximum(all_rows.batch, 1.0))
     compute_s = gemm_compute_s(shape, machine, parameters, split=False)
-    work = KernelWork(compute_s, 2.0 * whole.m * whole.n * whole.k, rows.bytes)
+    work = KernelWork(compute_s, 2.0 * all_rows.m * all_rows.n * all_rows.k, rows.bytes)
     return contraction_costs(rows, work, machine, parameters, parameters.spread.gemm)

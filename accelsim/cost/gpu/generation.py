@@ -52,8 +52,8 @@ def vendor_generation(vendor: str, architecture: str = "") -> Generation:
         architecture: As in profiles.
     """
     data = _data()
-    own = data["vendors"].get(vendor, {}), data["architectures"].get(architecture, {})
-    traits = {**data["usual"], **own[0], **own[1]}
+    specific = data["vendors"].get(vendor, {}), data["architectures"].get(architecture, {})
+    traits = {**data["usual"], **specific[0], **specific[1]}
     tiles = {name: tiles_of(text) for name, text in traits.items() if isinstance(text, str)}
     return Generation(**{**traits, **tiles})
 

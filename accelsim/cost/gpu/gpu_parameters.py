@@ -428,13 +428,15 @@ class GpuParameters:
             expected = f"expected one of {', '.join(_NAMES)}"
             problem = f"parameters.{unknown[0]}: unknown; {expected}"
             raise ProfileError(f"fitted/{overlay.device}.yaml", [problem])
-        own = {name: replace(entry, is_own=True) for name, entry in overlay.families.items()}
+        device_families = {
+            name: replace(entry, is_own=True) for name, entry in overlay.families.items()
+        }
         surfaces = overlay.surfaces
         if self.surfaces:
             surfaces = {**self.surfaces, **surfaces}
         return replace(
             self.with_values(values),
-            families={**self.families, **own},
+            families={**self.families, **device_families},
             surfaces=surfaces,
             tier=overlay.tier,
         )

@@ -197,14 +197,14 @@ class GpuMachine:
         """
         return rows.by_dtype(self.contraction_flop_per_s, self.name)
 
-    def product_rate(self, rows: Rows, part: float = 1.0) -> FloatArray:
+    def product_rate(self, rows: Rows, relative_efficiency: float = 1.0) -> FloatArray:
         """Best rate of plain products in each row's dtype, FLOP/s, shape (k,).
 
         `part` is what kernels of another kind reach of it.
         """
         best = self.product_efficiency[rows.column("dtype")]
         fed = rows.by_dtype(self.fed_flop_per_s, self.name)
-        return reached_flop_per_s(self.contraction_rate(rows), fed, best * part)
+        return reached_flop_per_s(self.contraction_rate(rows), fed, best * relative_efficiency)
 
     def clock_fraction(self, energy_j: FloatArray, time_s: FloatArray) -> FloatArray:
         """Clock the power limit leaves to work that draws `energy_j` in `time_s` at the boost

@@ -89,14 +89,16 @@ def measured_boards() -> tuple[MeasuredBoard, ...]:
     Raises:
         ProfileError: If a file is damaged.
     """
-    own, shipped = calibration_folders()
-    return _measured_boards(own, shipped / "fitted" / FILE)
+    user_folder, shipped_folder = calibration_folders()
+    return _measured_boards(user_folder, shipped_folder / "fitted" / FILE)
 
 
 @lru_cache(maxsize=4)
-def _measured_boards(own: Path, shipped: Path) -> tuple[MeasuredBoard, ...]:
-    boards = _read(shipped) if shipped.is_file() else []
-    by_name = {board.board.name: board for board in (*boards, *overlay_boards(own / "fitted"))}
+def _measured_boards(user_folder: Path, shipped_file: Path) -> tuple[MeasuredBoard, ...]:
+    boards = _shipped_boards(shipped_file) if shipped_file.is_file() else []
+    by_name = {
+        board.board.name: board for board in (*boards, *overlay_boards(user_folder / "fitted"))
+    }
     return tuple(by_name[name] for name in sorted(by_name))
 
 
@@ -121,7 +123,7 @@ def overlay_boards(folder: Path) -> list[MeasuredBoard]:
     return overlay_boards
 
 
-def _read(path: Path) -> list[MeasuredBoard]:
+def _shipped_boards(path: Path) -> list[MeasuredBoard]:
     try:
         entries = read_json(path, max_bytes=_MOST_BYTES)
         return [_board(entry, path.parent) for entry in entries.values()]

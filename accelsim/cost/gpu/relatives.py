@@ -94,7 +94,9 @@ class _BlendedSurfaces(LazySurfaces):
         super().__init__()
         self._board = board
         self._candidates = _candidates(board)
-        self._names = dict.fromkeys(name for _, other in self._candidates for name in other.names)
+        self._names = dict.fromkeys(
+            name for _, measured in self._candidates for name in measured.names
+        )
 
     def names(self) -> Collection[str]:
         """Names of all relatives' surfaces."""
@@ -102,7 +104,9 @@ class _BlendedSurfaces(LazySurfaces):
 
     def make(self, name: str) -> Surface:
         """The average of the nearest that have it."""
-        having = [(apart, other) for apart, other in self._candidates if name in other.names]
+        having = [
+            (apart, measured) for apart, measured in self._candidates if name in measured.names
+        ]
         relatives = _nearest(having)
         return _blend(name, relatives, self._board)
 
@@ -122,21 +126,21 @@ def _blend(name: str, relatives: Sequence[Relative], board: Board) -> Surface:
     added = _SAME_ARCHITECTURE_SIGMA if is_same else _OTHER_ARCHITECTURE_SIGMA
     carried = 1.0 if is_same else _carried_fraction(name)
     weighted = [(_per_core(name, relative.board, board), relative.weight) for relative in relatives]
-    first = weighted[0][0]
-    mean = sum(carried * weight * _resampled(surface, first) for surface, weight in weighted)
+    nearest = weighted[0][0]
+    mean = sum(carried * weight * _resampled(surface, nearest) for surface, weight in weighted)
     sigma = hypot(sum(weight * surface.log_sigma for surface, weight in weighted), added)
     shared = hypot(added, IN_MODEL_LOG_SIGMA)
-    return replace(first.with_flat(np.asarray(mean)), log_sigma=sigma, shared_log_sigma=shared)
+    return replace(nearest.with_flat(np.asarray(mean)), log_sigma=sigma, shared_log_sigma=shared)
 
 
-def _per_core(name: str, other: MeasuredBoard, board: Board) -> Surface:
+def _per_core(name: str, measured: MeasuredBoard, board: Board) -> Surface:
     """A surface of another board, its axis of blocks that cores share scaled to the board's cores:
     as many per core are as many waves.
     """
-    surface = other.surfaces[name]
+    surface = measured.surfaces[name]
     if name.split(maxsplit=1)[0] not in _SHARED_AMONG_CORES:
         return surface
-    shift = log2(board.sm_count / other.board.sm_count)
+    shift = log2(board.sm_count / measured.board.sm_count)
     return replace(surface, knots=(surface.knots[0] + shift, *surface.knots[1:]))
 
 
@@ -151,10 +155,10 @@ def _carried_fraction(name: str) -> float:
 def _resampled(surface: Surface, like: Surface) -> FloatArray:
     """Values of a surface at the knots of another of the same terms, in one column."""
     columns = []
-    for (axes, values), (_, wanted) in zip(surface.grids, like.grids, strict=True):
+    for (axes, values), (_, like_values) in zip(surface.grids, like.grids, strict=True):
         grid = Surface.of_values([surface.knots[axis] for axis in axes], values)
-        place = np.meshgrid(*(like.knots[axis] for axis in axes), indexing="ij")
-        columns.append(grid([column.ravel() for column in place]).reshape(wanted.size))
+        points = np.meshgrid(*(like.knots[axis] for axis in axes), indexing="ij")
+        columns.append(grid([column.ravel() for column in points]).reshape(like_values.size))
     return np.concatenate(columns)
 
 
@@ -173,12 +177,12 @@ def _candidates(board: Board) -> list[tuple[float, MeasuredBoard]]:
     """
     if not board.matrix_flop_per_s:
         return []
-    others = [
-        (_distance(board, other.board), other)
-        for other in measured_boards()
-        if other.board.name != board.name and other.board.vendor == board.vendor
+    candidates = [
+        (_distance(board, measured.board), measured)
+        for measured in measured_boards()
+        if measured.board.name != board.name and measured.board.vendor == board.vendor
     ]
-    return sorted(others, key=lambda pair: pair[0])
+    return sorted(candidates, key=lambda pair: pair[0])
 
 
 def _nearest(candidates: Sequence[tuple[float, MeasuredBoard]]) -> tuple[Relative, ...]:
@@ -192,8 +196,8 @@ def _nearest(candidates: Sequence[tuple[float, MeasuredBoard]]) -> tuple[Relativ
     shares = [exp((least - apart) / _DECAY) for apart, _ in candidates]
     total = sum(share for share in shares if share >= _LEAST_WEIGHT)
     return tuple(
-        Relative(other, share / total)
-        for (_, other), share in zip(candidates, shares, strict=True)
+        Relative(measured, share / total)
+        for (_, measured), share in zip(candidates, shares, strict=True)
         if share >= _LEAST_WEIGHT
     )
 

@@ -96,11 +96,15 @@ def coordinates(
 
 
 def _expert_sizes(rows: Rows, conditions: LoopConditions | None) -> list[FloatArray]:
-    own = np.maximum(rows["m"], 1.0)
-    batch = own if conditions is None else np.maximum(conditions.batch_rows[rows.index], own)
+    device_rows = np.maximum(rows["m"], 1.0)
+    batch_rows = (
+        device_rows
+        if conditions is None
+        else np.maximum(conditions.batch_rows[rows.index], device_rows)
+    )
     exponent = None if conditions is None else conditions.routing_exponent
     skew = np.ones(len(rows)) if exponent is None else 2.0 ** exponent[rows.index]
-    return [own, rows["groups"], batch / own, rows["n"], rows["k"], skew]
+    return [device_rows, rows["groups"], batch_rows / device_rows, rows["n"], rows["k"], skew]
 
 
 def surface_rows(rows: Rows) -> dict[str, tuple[str, IntArray]]:
@@ -109,14 +113,14 @@ def surface_rows(rows: Rows) -> dict[str, tuple[str, IntArray]]:
     The name holds the operator, the format of the arithmetic and how weights or cache are stored:
     "gemm fp8 w8", "gemm fp8 w8 scaled" (a scale per block of weights), "decode bf16 cache8".
     """
-    own = rows.own if isinstance(rows, FilledRows) else rows
-    columns, name = _NAMING.get(own.kind, _row_wise_names)(own)
-    parts = [(own.column("dtype"), len(DTYPE_BYTES)), *columns]
-    shape = [size for _, size in parts]
-    whole = [np.asarray(column).astype(np.int64) for column, _ in parts]
-    codes = np.ravel_multi_index(whole, shape)
+    base = rows.base if isinstance(rows, FilledRows) else rows
+    columns, name = _NAMING.get(base.kind, _row_wise_names)(base)
+    key_columns = [(base.column("dtype"), len(DTYPE_BYTES)), *columns]
+    shape = [size for _, size in key_columns]
+    keys = [np.asarray(column).astype(np.int64) for column, _ in key_columns]
+    codes = np.ravel_multi_index(keys, shape)
     if isinstance(rows, FilledRows):  # a larger batch has the surface of its own
-        codes = codes[rows.place]
+        codes = codes[rows.base_index]
     surface_rows = {}
     for code in np.flatnonzero(np.bincount(codes)).tolist():  # counted, not sorted: few codes
         dtype, *values = map(int, np.unravel_index(code, shape))
@@ -227,8 +231,8 @@ def with_surfaces(formula: Formula) -> Formula:
 
         def filled_s(filled: FilledRows) -> FloatArray:
             costs, factor = formula(filled, machine, parameters), np.ones(len(filled))
-            for surface, own, place in _placed(filled, parameters):
-                factor[own] = np.exp(surface(place))
+            for surface, index, sizes in _placed(filled, parameters):
+                factor[index] = np.exp(surface(sizes))
             return _scaled(costs, factor, filled, machine, is_sustained=True).time_s
 
         return _within(shaped, least_filled_s(rows, shaped.time_s, filled_s))
@@ -247,12 +251,12 @@ def _on_surfaces(
 ) -> RowCosts:
     """Costs of rows, those with a surface as it says."""
     factor = np.ones(len(rows))
-    own_sigma = np.asarray(costs.log_sigma, dtype=np.float64)
-    sigma = np.broadcast_to(own_sigma, (len(rows),)).copy()
+    formula_sigma = np.asarray(costs.log_sigma, dtype=np.float64)
+    sigma = np.broadcast_to(formula_sigma, (len(rows),)).copy()
     shared, outside = np.full(len(rows), np.nan), np.zeros(len(rows))
-    for surface, own, place in _placed(rows, parameters):
-        factor[own] = np.exp(surface(place))
-        sigma[own], shared[own], outside[own] = surface.spread(place)
+    for surface, index, sizes in _placed(rows, parameters):
+        factor[index] = np.exp(surface(sizes))
+        sigma[index], shared[index], outside[index] = surface.spread(sizes)
     return replace(
         _scaled(costs, factor, rows, machine, is_sustained=parameters.conditions is None),
         log_sigma=sigma,
@@ -265,20 +269,20 @@ def _placed(
     rows: Rows, parameters: GpuParameters
 ) -> Iterator[tuple[Surface, IntArray, list[FloatArray]]]:
     """Surfaces with the rows that each counts for, and where these lie on it."""
-    for name, (operator, part) in surface_rows(rows).items():
-        surfaces = _surfaces(parameters, name)
+    for name, (operator, index) in surface_rows(rows).items():
+        surfaces = _ranked_surfaces(parameters, name)
         if not surfaces:
             continue
         axes = max(len(surface.knots) for surface in surfaces)
-        whole = coordinates(rows, operator, parameters.conditions, axes)
-        place = [column[part] for column in whole]
+        columns = coordinates(rows, operator, parameters.conditions, axes)
+        sizes = [column[index] for column in columns]
         if len(surfaces) == 1:
-            yield surfaces[0], part, place
+            yield surfaces[0], index, sizes
             continue
-        nearest = np.argmin([surface.outside_decades(place) for surface in surfaces], axis=0)
+        nearest = np.argmin([surface.outside_decades(sizes) for surface in surfaces], axis=0)
         for number, surface in enumerate(surfaces):
-            own = np.flatnonzero(nearest == number)
-            yield surface, part[own], [column[own] for column in place]
+            is_nearest = np.flatnonzero(nearest == number)
+            yield surface, index[is_nearest], [column[is_nearest] for column in sizes]
 
 
 def maker_name(name: str, maker: str) -> str:
@@ -291,7 +295,7 @@ def maker_name(name: str, maker: str) -> str:
     return f"{name} @{maker}"
 
 
-def _surfaces(parameters: GpuParameters, name: str) -> list[Surface]:
+def _ranked_surfaces(parameters: GpuParameters, name: str) -> list[Surface]:
     """The surfaces of a name, of which that whose sizes are nearest counts, the first where equal.
 
     A stack's own kernels are those measured under it, where they were. FP16 and BF16 kernels are
@@ -301,20 +305,22 @@ def _surfaces(parameters: GpuParameters, name: str) -> list[Surface]:
     sizes with scales, by size.
     """
     same = name.replace(" fp16 ", " bf16 ")
-    names = [name if _found(parameters, name) else same]
+    names = [name if _surface(parameters, name) else same]
     if "gemm bf16 w4 scaled" in same:
         names.append(same.removesuffix(" scaled"))
     elif same == "gemm int8 w8":
         names.append("gemm fp8 w8")
-    surfaces = [known for each in names if (known := _found(parameters, each)) is not None]
+    surfaces = [
+        surface for candidate in names if (surface := _surface(parameters, candidate)) is not None
+    ]
     return surfaces if same.startswith(OperatorKind.GROUPED_GEMM.label) else surfaces[:1]
 
 
-def _found(parameters: GpuParameters, name: str) -> Surface | None:
+def _surface(parameters: GpuParameters, name: str) -> Surface | None:
     """A surface by its name: the stack's own where there is one."""
     surfaces, maker = parameters.surfaces, parameters.maker
-    own = None if maker is None else surfaces.get(maker_name(name, maker.name))
-    return own or surfaces.get(name)
+    maker_surface = None if maker is None else surfaces.get(maker_name(name, maker.name))
+    return maker_surface or surfaces.get(name)
 
 
 def _scaled(

@@ -82,7 +82,7 @@ def folding(
     *sides, height, width = np.broadcast_arrays(
         *(np.asarray(side, dtype=np.float64) for side in (m, n, k, rows, columns))
     )
-    down, across, stream = (sides[place] for place in _SIDES[dataflow])
+    down, across, stream = (sides[index] for index in _SIDES[dataflow])
     folds = np.ceil(down / height), np.ceil(across / width)
     return Folding(down, across, stream, height, width, *folds)
 
@@ -253,7 +253,7 @@ def memory_traffic_bytes(
 
 
 def _operand_bytes(
-    kept: FloatArray, streamed: FloatArray, blocks: FloatArray, half: float
+    stationary: FloatArray, streamed: FloatArray, blocks: FloatArray, half: float
 ) -> FloatArray:
     """Bytes of both operands under the best number of parts of the one that is kept.
 
@@ -261,15 +261,17 @@ def _operand_bytes(
     are one block, or what streams more outweighs it.
 
     Args:
-        kept: Bytes of the operand that is cut, shape (r,).
+        stationary: Bytes of the operand that is cut, shape (r,).
         streamed: Of the other, read once per part.
         blocks: Blocks that all partial sums fill.
         half: Bytes of a part that stay.
     """
-    least = np.minimum(np.minimum(kept / half, blocks), np.sqrt(kept * blocks / (streamed + half)))
+    least = np.minimum(
+        np.minimum(stationary / half, blocks), np.sqrt(stationary * blocks / (streamed + half))
+    )
     parts = np.maximum([np.floor(least), np.ceil(least)], 1.0)
-    stays = np.minimum(kept, parts * half)
-    past = (kept - stays) * np.maximum(blocks / parts, 1.0)
+    stays = np.minimum(stationary, parts * half)
+    past = (stationary - stays) * np.maximum(blocks / parts, 1.0)
     best: FloatArray = (parts * streamed + stays + past).min(axis=0)
     return best
 

@@ -125,7 +125,7 @@ def _refusals(graph: OperatorGraph, device: AsicProfile) -> tuple[tuple[BoolArra
         why, remedy = "no rate of its arrays was published", "Choose another device."
     trains = np.isin(graph.kind, _TRAINING_KINDS) | np.isin(graph.phase, TRAINING_PHASES)
     refused = {label.lower() for label in device.unsupported_operators}
-    known = [kind for kind in FORMULAS.kinds if kind.label not in refused]
+    supported_kinds = [kind for kind in FORMULAS.kinds if kind.label not in refused]
     in_format = np.isin(graph.dtype, list(device.matrix_flop_per_s))
     return (
         (
@@ -134,7 +134,7 @@ def _refusals(graph: OperatorGraph, device: AsicProfile) -> tuple[tuple[BoolArra
             "Choose inference, or a device that trains.",
         ),
         (
-            ~np.isin(graph.kind, known),
+            ~np.isin(graph.kind, supported_kinds),
             "its compiler has no such operator",
             "Allow host fallback, or choose another device.",
         ),
@@ -189,10 +189,10 @@ def split_cycles(
         return np.minimum(best, _shared_cycles(shape, used, machine, values))
     for (cut, blocks), (m, n) in product(_CUTS, ((shape.m, shape.n), (shape.n, shape.m))):
         arrays = machine.in_row_blocks(blocks)
-        part = replace(shape, groups=shape.groups * cut, m=m, n=n, k=np.ceil(shape.k / cut))
+        cut_shape = replace(shape, groups=shape.groups * cut, m=m, n=n, k=np.ceil(shape.k / cut))
         added = (cut - 1) * shape.groups * m * n / (machine.count * machine.columns)
-        used = np.clip(part.groups, 1.0, arrays.count)
-        best = np.minimum(best, _shared_cycles(part, used, arrays, values) + added)
+        used = np.clip(cut_shape.groups, 1.0, arrays.count)
+        best = np.minimum(best, _shared_cycles(cut_shape, used, arrays, values) + added)
     return best
 
 
@@ -283,8 +283,8 @@ def _refuse_small_scratchpad(rows: Rows, shape: Contraction, machine: AsicMachin
     needed = 2.0 * width * vectors
     short = np.flatnonzero(needed > machine.sram_bytes)
     if short.size:
-        place = int(rows.index[short[0]])
-        label = f"{machine.name}, layer {(rows.graph.path[place] or rows.graph.name[place])!r},"
+        row = int(rows.index[short[0]])
+        label = f"{machine.name}, layer {(rows.graph.path[row] or rows.graph.name[row])!r},"
         remedy = "Enlarge sram_bytes of the profile, or take a smaller array."
         raise DoesNotFitError(
             label, "scratchpad bytes", float(needed[short[0]]), machine.sram_bytes, remedy
@@ -334,18 +334,20 @@ def _product(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> Ro
     flop = weight_density(rows, machine) * shape.flop
     moved = contraction_bytes(rows, shape, machine)
     compute = np.maximum(_compute_s(rows, shape, machine, values), epilogue_s)
-    whole = _array_costs(rows, shape, compute, flop, moved, machine)
+    unsplit = _array_costs(rows, shape, compute, flop, moved, machine)
     parts = batch_parts(rows, machine)
     index = np.flatnonzero((parts > 1) & np.isfinite(parts))
     if not index.size:
-        return whole
-    own, count = Rows(rows.graph, rows.index[index], rows.kind), parts[index]
-    part = in_parts(own, contraction(own), count)
-    compute = np.maximum(count * _compute_s(own, part, machine, values), epilogue_s[index])
-    moved = parts_bytes(own, machine, count)
-    split = _array_costs(own, part, compute, flop[index], moved, machine)
+        return unsplit
+    split_rows, count = Rows(rows.graph, rows.index[index], rows.kind), parts[index]
+    part_shape = in_parts(split_rows, contraction(split_rows), count)
+    compute = np.maximum(
+        count * _compute_s(split_rows, part_shape, machine, values), epilogue_s[index]
+    )
+    moved = parts_bytes(split_rows, machine, count)
+    split = _array_costs(split_rows, part_shape, compute, flop[index], moved, machine)
     late = (count - 1.0) * machine.operator_start_s
-    return whole.or_faster(replace(split, time_s=split.time_s + late), index)
+    return unsplit.or_faster(replace(split, time_s=split.time_s + late), index)
 
 
 @FORMULAS.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)
@@ -365,7 +367,8 @@ def _attention(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     parts = attention_products(rows)
     codes = rows.column("dtype")
     scores, context = (
-        _on_all_cores(part, rows.kind, machine) for part in (parts.scores, parts.context)
+        _on_all_cores(product_shape, rows.kind, machine)
+        for product_shape in (parts.scores, parts.context)
     )
     cycles = split_cycles(scores, machine, values) + split_cycles(context, machine, values)
     steps = np.maximum(scores.groups / machine.core_count, 1.0)
@@ -375,9 +378,9 @@ def _attention(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     operations = np.where(is_text, values.causal_score_operations, 6.0)
     softmax = operations * passes * parts.pairs / machine.vector_flop_per_s[codes]
     products = cycles * passes * machine.seconds_per_cycle[codes]
-    first = np.minimum(products, softmax) / np.maximum(scores.groups, 1.0)
+    wait_s = np.minimum(products, softmax) / np.maximum(scores.groups, 1.0)
     starts = np.where(is_text, steps * values.attention_step_s, 0.0)
-    compute = np.maximum(products, softmax) + first + starts
+    compute = np.maximum(products, softmax) + wait_s + starts
     # Keys and values of earlier tokens come from the cache in main memory.
     is_cached = rows["kv_len"] > rows["q_len"]
     stays = np.isfinite(batch_parts(rows, machine)) & ~is_cached
@@ -405,21 +408,21 @@ def _recurrent(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     """
     parts = recurrence(rows)
     codes = rows.column("dtype")
-    first, each = (
-        split_cycles(_on_all_cores(part, rows.kind, machine), machine, values)
-        for part in (parts.inputs, parts.step)
+    input_cycles, step_cycles = (
+        split_cycles(_on_all_cores(product_shape, rows.kind, machine), machine, values)
+        for product_shape in (parts.inputs, parts.step)
     )
     density = weight_density(rows, machine)
-    cycles = parts.passes * (first + parts.steps * each)
+    cycles = parts.passes * (input_cycles + parts.steps * step_cycles)
     compute = density * cycles * machine.seconds_per_cycle[codes]
     weights: FloatArray = rows.column("weight_bytes")
     stored = stored_weight_bytes(rows, machine)
-    kept = np.divide(stored, weights, out=np.ones(len(rows)), where=weights > 0)
-    recurrent = kept * parts.step.n * parts.step.k * DTYPE_BYTES[codes]
+    streamed_fraction = np.divide(stored, weights, out=np.ones(len(rows)), where=weights > 0)
+    recurrent = streamed_fraction * parts.step.n * parts.step.k * DTYPE_BYTES[codes]
     later_steps = np.maximum(parts.steps - 1.0, 0.0)
     reread = np.where(recurrent > machine.resident_bytes, recurrent * later_steps, 0.0)
-    other = rows.bytes - weights
-    moved = stored + reread + np.where(batch_parts(rows, machine) == 1, 0.0, other)
+    activation_bytes = rows.bytes - weights
+    moved = stored + reread + np.where(batch_parts(rows, machine) == 1, 0.0, activation_bytes)
     costs = _array_costs(rows, parts.inputs, compute, density * rows.column("flop"), moved, machine)
     start = later_steps * machine.operator_start_s
     return replace(costs, time_s=costs.time_s + start)

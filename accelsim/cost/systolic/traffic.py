@@ -44,8 +44,8 @@ def stored_weight_bytes(rows: Rows, machine: AsicMachine) -> FloatArray:
     """
     weights: FloatArray = rows.column("weight_bytes") * machine.streamed_weight_fraction
     density = weight_density(rows, machine)
-    place = _PLACE_BITS / (8.0 * DTYPE_BYTES[rows.column("dtype")])
-    return weights * np.where(density < 1.0, np.minimum(density * (1.0 + place), 1.0), 1.0)
+    index_bits = _PLACE_BITS / (8.0 * DTYPE_BYTES[rows.column("dtype")])
+    return weights * np.where(density < 1.0, np.minimum(density * (1.0 + index_bits), 1.0), 1.0)
 
 
 def contraction_bytes(rows: Rows, shape: Contraction, machine: AsicMachine) -> FloatArray:
@@ -56,16 +56,18 @@ def contraction_bytes(rows: Rows, shape: Contraction, machine: AsicMachine) -> F
     better or worse.
     """
     width = DTYPE_BYTES[rows.column("dtype")]
-    read, written = rows.column("read_bytes"), rows.column("write_bytes")
+    read_bytes, write_bytes = rows.column("read_bytes"), rows.column("write_bytes")
     weights = stored_weight_bytes(rows, machine)
     if machine.serial_map_ratio:
-        coded: FloatArray = weights + machine.serial_map_ratio * (read + written)
+        coded: FloatArray = weights + machine.serial_map_ratio * (read_bytes + write_bytes)
         return coded
     groups = np.maximum(shape.groups, 1.0)
-    left = np.where(weights > 0, read, np.minimum(read, groups * shape.m * shape.k * width))
-    right = np.where(weights > 0, weights, read - left)
+    left = np.where(
+        weights > 0, read_bytes, np.minimum(read_bytes, groups * shape.m * shape.k * width)
+    )
+    right = np.where(weights > 0, weights, read_bytes - left)
     streamed = groups * memory_traffic_bytes(
-        left / groups, right / groups, written / groups, machine.sram_bytes
+        left / groups, right / groups, write_bytes / groups, machine.sram_bytes
     )
     moved: FloatArray = np.where(batch_parts(rows, machine) == 1, weights, streamed)
     return moved + _copies_bytes(rows, machine, weights)
