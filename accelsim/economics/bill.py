@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import asdict, astuple
 
-from accelsim.economics.result import HOURS_PER_YEAR
+from accelsim.economics.result import HOURS_PER_YEAR, SECONDS_PER_HOUR, require
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 
-_SECONDS_PER_HOUR = 3600.0
-_SECONDS_PER_MONTH = HOURS_PER_YEAR / 12 * _SECONDS_PER_HOUR
+_SECONDS_PER_MONTH = HOURS_PER_YEAR / 12 * SECONDS_PER_HOUR
 
 
 def billed_usd(
@@ -29,17 +28,17 @@ def billed_usd(
     Raises:
         InvalidValueError: If an argument is outside its range.
     """
-    named = {
+    terms = {
         "usd_per_hour": usd_per_hour,
         "used_s": used_s,
         "granularity_s": granularity_s,
         "minimum_s": minimum_s,
     }
-    for name, value in named.items():
+    for name, value in terms.items():
         if not 0 <= value < math.inf or (name == "granularity_s" and value == 0):
             raise InvalidValueError(name, value, "a finite number >= 0, a granularity > 0")
     steps = math.ceil(max(used_s, minimum_s) / granularity_s - 1e-9)
-    return usd_per_hour * steps * granularity_s / _SECONDS_PER_HOUR if used_s else 0.0
+    return usd_per_hour * steps * granularity_s / SECONDS_PER_HOUR if used_s else 0.0
 
 
 @frozen(kw_only=True)
@@ -63,7 +62,7 @@ class BillCost:
     @property
     def total_usd(self) -> float:
         """Sum of the parts."""
-        return float(sum(getattr(self, part.name) for part in fields(self)))
+        return float(sum(astuple(self)))
 
 
 @frozen(kw_only=True)
@@ -102,18 +101,17 @@ class Bill:
     committed_usd_per_hour: float = 0.0
 
     def __post_init__(self) -> None:
-        for part in fields(self):
-            value = getattr(self, part.name)
-            if value is not None and not 0 <= value < math.inf:
-                raise InvalidValueError(part.name, value, "a finite number >= 0")
+        for name, value in asdict(self).items():
+            if value is not None:
+                require(name, value)
         if self.preemption_mtbf_s == 0:
             raise InvalidValueError("preemption_mtbf_s", 0, "seconds above 0, or None")
 
     def cost(self, used_s: float, period_s: float | None = None) -> BillCost:
-        """What a piece of work costs.
+        """What a piece of work costs: the sum of what public price lists of clouds bill apart.
 
-        The first `committed_count` of its instances are those committed. Preemptions come once in
-        `preemption_mtbf_s` of work in the mean, each costs `lost_s`.
+        Estimate: the first `committed_count` of its instances are those committed. Preemptions
+        come once in `preemption_mtbf_s` of work in the mean, each costs `lost_s`.
 
         Args:
             used_s: Time that each instance works, >= 0.
@@ -129,17 +127,13 @@ class Bill:
         lost_s = 0.0 if mtbf is None else used_s / mtbf * self.lost_s
         rented = max(self.instance_count - self.committed_count, 0)
         work = self._usd(used_s)
+        committed_usd_per_hour = self.committed_count * self.committed_usd_per_hour
+        storage_usd_per_month = self.storage_gb * self.storage_usd_per_gb_month
         return BillCost(
             compute_usd=rented * work,
             overhead_usd=rented * (self._usd(used_s + lost_s) - work),
-            committed_usd=self.committed_count
-            * self.committed_usd_per_hour
-            * period
-            / _SECONDS_PER_HOUR,
-            storage_usd=self.storage_gb
-            * self.storage_usd_per_gb_month
-            * period
-            / _SECONDS_PER_MONTH,
+            committed_usd=committed_usd_per_hour * period / SECONDS_PER_HOUR,
+            storage_usd=storage_usd_per_month * period / _SECONDS_PER_MONTH,
             egress_usd=self.egress_gb * self.egress_usd_per_gb,
         )
 

@@ -7,12 +7,11 @@ beside the prices names its source; a region without a row is unknown.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Literal
 
-from accelsim.economics.result import HOURS_PER_YEAR
+from accelsim.economics.result import HOURS_PER_YEAR, SECONDS_PER_HOUR, require
 from accelsim.errors import InvalidValueError
 from accelsim.files.csvfile import csv_rows
 from accelsim.files.prices import prices_folder
@@ -20,7 +19,7 @@ from accelsim.files.prices import prices_folder
 CarbonBasis = Literal["location", "market"]
 _JOULE_PER_KWH = 3.6e6
 _GRAM_PER_KG = 1e3
-_SECONDS_PER_YEAR = HOURS_PER_YEAR * 3600.0
+_SECONDS_PER_YEAR = HOURS_PER_YEAR * SECONDS_PER_HOUR
 #: Making a server: least and most of 48 Dell and HPE servers (Boavizta, environmental-footprint
 #: data 61323eb).
 _HOST_KGCO2E = (465.0, 2503.0)
@@ -42,13 +41,9 @@ def carbon_kgco2e(energy_j: float, kgco2e_per_kwh: float, pue_ratio: float = 1.0
     Raises:
         InvalidValueError: If an argument is outside its range.
     """
-    for name, value, least in (
-        ("energy_j", energy_j, 0),
-        ("kgco2e_per_kwh", kgco2e_per_kwh, 0),
-        ("pue_ratio", pue_ratio, 1),
-    ):
-        if not least <= value < math.inf:
-            raise InvalidValueError(name, value, f"a finite number >= {least}")
+    require("energy_j", energy_j)
+    require("kgco2e_per_kwh", kgco2e_per_kwh)
+    require("pue_ratio", pue_ratio, 1)
     return energy_j / _JOULE_PER_KWH * pue_ratio * kgco2e_per_kwh
 
 
@@ -68,15 +63,10 @@ def embodied_kgco2e(
     Raises:
         InvalidValueError: If an argument is outside its range.
     """
-    for name, value in (
-        ("host_count", host_count),
-        ("accelerator_count", accelerator_count),
-        ("used_s", used_s),
-    ):
-        if not 0 <= value < math.inf:
-            raise InvalidValueError(name, value, "a finite number >= 0")
-    if not 0 < life_years < math.inf:
-        raise InvalidValueError("life_years", life_years, "a finite number > 0")
+    require("host_count", host_count)
+    require("accelerator_count", accelerator_count)
+    require("used_s", used_s)
+    require("life_years", life_years, is_above=True)
     share = used_s / (life_years * _SECONDS_PER_YEAR)
     low, high = (
         share * (host_count * host + accelerator_count * accelerator)
@@ -105,8 +95,19 @@ def grid_kgco2e_per_kwh(
 
 def pue_ratio(provider: str, region: str) -> float:
     """Power usage effectiveness of a region; else the provider's; else the industry's of 2024."""
-    known = _effectiveness()
-    return known.get((provider, region)) or known.get((provider, "")) or known["", ""]
+    ratios = _effectiveness()
+    return ratios.get((provider, region)) or ratios.get((provider, "")) or ratios["", ""]
+
+
+def site_kgco2e_per_kwh(provider: str, region: str) -> float | None:
+    """Carbon of what hardware uses in a region, its site's overhead included; None where unknown.
+
+    Args:
+        provider: As offers spell it.
+        region: As offers spell it.
+    """
+    grid = grid_kgco2e_per_kwh(provider, region)
+    return None if grid is None else grid * pue_ratio(provider, region)
 
 
 @cache

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TypedDict
 
 from accelsim.arguments import checked
-from accelsim.economics.carbon import grid_kgco2e_per_kwh, pue_ratio
+from accelsim.economics.carbon import site_kgco2e_per_kwh
 from accelsim.economics.eligible import rule_of
 from accelsim.economics.offer import Quote
 from accelsim.economics.price import Eligible, PriceBook, parse_discounts, unused_own
@@ -92,8 +92,8 @@ class DevicePrice:
 
     def instances(self, devices: int) -> int | None:
         """Instances that have so many devices."""
-        each = self.devices_per_instance
-        return None if each is None else math.ceil(devices / each - 1e-9)
+        per_instance = self.devices_per_instance
+        return None if per_instance is None else math.ceil(devices / per_instance - 1e-9)
 
 
 def device_price(device: DeviceProfile, choice: PriceChoice | None = None) -> DevicePrice:
@@ -109,24 +109,30 @@ def device_price(device: DeviceProfile, choice: PriceChoice | None = None) -> De
         OverBudgetError: If it is more than the most that the device may cost.
         UnknownNameError: If there is no such offer.
     """
-    wanted = PriceChoice() if choice is None else choice
-    if wanted.usd_per_hour is not None:
-        return DevicePrice(_own_price(wanted), None)
-    whole, share = _share(device)
+    choice = PriceChoice() if choice is None else choice
+    if choice.usd_per_hour is not None:
+        return DevicePrice(_own_price(choice), None)
+    whole_name, share_fraction = _share(device)
     cores = device.core_count.value if isinstance(device, CpuProfile) else None
-    quote, notes = _quote(wanted, device, whole, cores)
+    quote, notes = _quote(choice, device, whole_name, cores)
     if quote is None:
         return DevicePrice(None, None, notes=notes)
-    _check_offer(quote, whole)
-    price = quote.usd_per_hour(share, core_count=cores)
-    if price is not None and wanted.max_usd_per_hour is not None:
-        _check_cap(device.name, price, quote.quote_id, wanted.max_usd_per_hour)
     offer = quote.offer
-    place = offer.provider, offer.region
-    grid = grid_kgco2e_per_kwh(*place)
-    each = None if offer.device_count is None else offer.device_count / share
-    carbon = None if grid is None else grid * pue_ratio(*place)
-    return DevicePrice(price, quote.quote_id, offer.dated(quote.kind), each, carbon, notes)
+    if offer.device not in {None, whole_name}:  # the price list may not name it
+        allowed = f"an offer of {whole_name}, not of {offer.device}"
+        remedy = f"List offers of {whole_name} with: accelsim offers list --device {whole_name}"
+        raise InvalidValueError("offer", quote.quote_id, allowed, remedy)
+    price = quote.usd_per_hour(share_fraction, core_count=cores)
+    if price is not None and choice.max_usd_per_hour is not None:
+        _check_cap(device.name, price, quote.quote_id, choice.max_usd_per_hour)
+    return DevicePrice(
+        price,
+        quote.quote_id,
+        offer.dated(quote.kind),
+        None if offer.device_count is None else offer.device_count / share_fraction,
+        site_kgco2e_per_kwh(offer.provider, offer.region),
+        notes,
+    )
 
 
 def _check_cap(device: str, price: float, offer: str, cap: float) -> None:
@@ -162,40 +168,45 @@ def device_quotes(device: DeviceProfile, choice: PriceChoice | None = None) -> l
     Raises:
         InputError: See `device_price`.
     """
-    wanted = PriceChoice() if choice is None else choice
-    whole, share = _share(device)
-    if wanted.usd_per_hour is not None or isinstance(device, CpuProfile) or share != 1.0:
+    choice = PriceChoice() if choice is None else choice
+    whole_name, share_fraction = _share(device)
+    if choice.usd_per_hour is not None or isinstance(device, CpuProfile) or share_fraction != 1.0:
         return []
-    book = _book(wanted, whole)
-    if wanted.offer is not None:
-        found = [book.find(wanted.offer)]
-    else:
-        allowed = _eligible(book, wanted, whole)
-        own = [offer for offer in allowed.offers if book.is_own(offer)]
-        found = [Quote(offer, allowed.kind) for offer in own or allowed.offers]
-    most = math.inf if wanted.max_usd_per_hour is None else wanted.max_usd_per_hour
+    most_usd = math.inf if choice.max_usd_per_hour is None else choice.max_usd_per_hour
     return [
         quote
-        for quote in found
-        if (quote.offer.device_count or 0) >= 1 and (quote.usd_per_hour() or 0.0) <= most
+        for quote in _quotes(choice, whole_name)
+        if (quote.offer.device_count or 0) >= 1 and (quote.usd_per_hour() or 0.0) <= most_usd
     ]
+
+
+def _quotes(choice: PriceChoice, device: str) -> list[Quote]:
+    """The offer named, or those chosen among: one's own alone where there are any."""
+    book = _book(choice, device)
+    if choice.offer is not None:
+        return [book.find(choice.offer)]
+    eligible = _eligible(book, choice, device)
+    own_offers = list(filter(book.is_own, eligible.offers))
+    return [Quote(offer, eligible.kind) for offer in own_offers or eligible.offers]
 
 
 def _book(choice: PriceChoice, device: str) -> PriceBook:
     """The prices chosen among, discounts taken off."""
-    others = (choice.offer, choice.provider, choice.region, choice.discounts)
-    is_plain = all(other is None for other in others)
-    book = PriceBook.load(device=device if is_plain else None)
-    if choice.discounts is None:
-        return book
-    return book.with_discounts(parse_discounts(choice.discounts))
+    filters = {choice.offer, choice.provider, choice.region, choice.discounts}
+    book = PriceBook.load(device=device if filters == {None} else None)
+    discounts = choice.discounts
+    return book if discounts is None else book.with_discounts(parse_discounts(discounts))
 
 
 def _eligible(book: PriceBook, choice: PriceChoice, device: str) -> Eligible:
     """Offers that may be chosen."""
-    rule = rule_of(choice.provider_class, choice.spot_age_days)
-    place = {"provider": choice.provider, "region": choice.region}
-    return book.eligible(device, choice.kind or "on_demand", **place, rule=rule)
+    return book.eligible(
+        device,
+        choice.kind or "on_demand",
+        provider=choice.provider,
+        region=choice.region,
+        rule=rule_of(choice.provider_class, choice.spot_age_days),
+    )
 
 
 def _quote(
@@ -204,12 +215,12 @@ def _quote(
     """The offer named, or the cheapest of those chosen among, and what is said of others."""
     book = _book(choice, device)
     if choice.offer is None:
-        found, least = _eligible(book, choice, device), 1.0
+        eligible, least_devices = _eligible(book, choice, device), 1.0
         if profile.instance is not None:
-            found, least = found.of_instance(profile.instance.name), 0.0
-        quote = book.best(found, least, core_count)
+            eligible, least_devices = eligible.of_instance(profile.instance.name), 0.0
+        quote = book.best(eligible, least_devices, core_count)
         unused = unused_own(book, device, [] if quote is None else [quote.offer])
-        return quote, (*(found.notes if quote is None else ()), *unused)
+        return quote, (*(eligible.notes if quote is None else ()), *unused)
     for name in ("provider", "region", "kind", "provider_class", "spot_age_days"):
         value = getattr(choice, name)
         if value is not None:
@@ -222,14 +233,7 @@ def _share(device: DeviceProfile) -> tuple[str, float]:
     """Name of the whole device, and the fraction of a GPU's multiprocessors this one has; a CPU's
     cores say its own.
     """
-    whole = getattr(device, "slice_of", None) or device.name
-    return whole, device.slice_fraction if isinstance(device, GpuProfile) else 1.0
-
-
-def _check_offer(quote: Quote, device: str) -> None:
-    """A named offer must be for this device (or for one the price list does not name)."""
-    if quote.offer.device not in {None, device}:
-        remedy = f"List offers of {device} with: accelsim offers list --device {device}"
-        raise InvalidValueError(
-            "offer", quote.quote_id, f"an offer of {device}, not of {quote.offer.device}", remedy
-        )
+    if not isinstance(device, CpuProfile | GpuProfile):
+        return device.name, 1.0
+    share_fraction = device.slice_fraction if isinstance(device, GpuProfile) else 1.0
+    return device.slice_of or device.name, share_fraction

@@ -46,10 +46,10 @@ class OfferRule:
     spot_age_days: float = SPOT_AGE_DAYS
 
     def __post_init__(self) -> None:
-        known = (*PROVIDER_CLASSES, UNLISTED, _ANY)
+        classes = (*PROVIDER_CLASSES, UNLISTED, _ANY)
         for name in self.provider_classes:
-            if name not in known:
-                raise InvalidValueError("provider_class", name, "one of " + ", ".join(known))
+            if name not in classes:
+                raise InvalidValueError("provider_class", name, "one of " + ", ".join(classes))
         if not self.spot_age_days >= 0:
             raise InvalidValueError("spot_age_days", self.spot_age_days, "a number of days >= 0")
 
@@ -63,7 +63,7 @@ class OfferRule:
             kind: The price kind.
             provider: Provider asked for by name; a marketplace's is asked for with it.
         """
-        kept: list[Offer] = []
+        allowed: list[Offer] = []
         classes: Counter[str] = Counter()
         ages: list[int] = []
         for offer in offers:
@@ -74,8 +74,8 @@ class OfferRule:
             elif age is not None and age > self.spot_age_days:
                 ages.append(age)
             else:
-                kept.append(offer)
-        return kept, tuple(_left_out(classes, ages, self.spot_age_days))
+                allowed.append(offer)
+        return allowed, tuple(_left_out(classes, ages, self.spot_age_days))
 
     def _takes(self, of_class: str, provider: str | None) -> bool:
         if _ANY in self.provider_classes or of_class in self.provider_classes:
@@ -107,10 +107,10 @@ def rule_of(classes: str | None, spot_age_days: float | None) -> OfferRule:
     Raises:
         InvalidValueError: If there is no such class, or the age is below 0.
     """
-    named = () if classes is None else words("provider_class", classes.lower())
-    if classes is not None and not named:
+    names = () if classes is None else words("provider_class", classes.lower())
+    if classes is not None and not names:
         raise InvalidValueError("provider_class", classes, "one of " + ", ".join(PROVIDER_CLASSES))
-    return OfferRule(named, SPOT_AGE_DAYS if spot_age_days is None else spot_age_days)
+    return OfferRule(names, SPOT_AGE_DAYS if spot_age_days is None else spot_age_days)
 
 
 @cache

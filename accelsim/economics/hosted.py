@@ -14,7 +14,6 @@ from accelsim.files.csvfile import csv_rows
 from accelsim.files.datafile import read_mapping
 from accelsim.files.prices import prices_folder
 from accelsim.frozen import frozen
-from accelsim.plain import Values
 
 _MILLION = 1e6
 _NUMBERS = ("input_usd_per_million", "output_usd_per_million", "cached_usd_per_million")
@@ -55,7 +54,7 @@ class HostedPrice:
                 raise InvalidValueError(name, price, "USD per million tokens, from 0 to a million")
 
     def cost_usd(self, input_tokens: float, output_tokens: float, cached: float = 0.0) -> float:
-        """What tokens cost.
+        """What tokens cost. Estimate: providers bill input, cached input and output by count.
 
         Args:
             input_tokens: Tokens of input, those found in a cache among them.
@@ -69,8 +68,8 @@ class HostedPrice:
             raise InvalidValueError("cached_fraction", cached, "a number from 0 to 1")
         hit = self.cached_usd_per_million
         hit = self.input_usd_per_million if hit is None else hit
-        each = (1 - cached) * self.input_usd_per_million + cached * hit
-        return (input_tokens * each + output_tokens * self.output_usd_per_million) / _MILLION
+        input_usd = input_tokens * ((1 - cached) * self.input_usd_per_million + cached * hit)
+        return (input_usd + output_tokens * self.output_usd_per_million) / _MILLION
 
 
 class StreetPrice(NamedTuple):
@@ -94,9 +93,9 @@ def hosted_prices(models: Iterable[str]) -> tuple[HostedPrice, ...]:
         models: Names of one model, the most specific first.
     """
     for name in models:
-        found = [one for one in _hosted() if one.model == name.lower()]
-        if found:
-            return tuple(sorted(found, key=lambda one: one.provider))
+        prices = [price for price in _hosted() if price.model == name.lower()]
+        if prices:
+            return tuple(sorted(prices, key=lambda price: price.provider))
     return ()
 
 
@@ -105,13 +104,10 @@ def _hosted() -> tuple[HostedPrice, ...]:
     path = prices_folder() / "hosted.yaml"
     data = read_mapping(path)
     try:
-        return tuple(_of_row(row, str(data["as_of"])) for row in data["prices"])
+        dated = {"as_of": str(data["as_of"])}
+        return tuple(HostedPrice(**(dated | row)) for row in data["prices"])
     except (KeyError, TypeError, InvalidValueError) as error:
         raise ProfileError(str(path), [str(error)]) from None
-
-
-def _of_row(row: Values, as_of: str) -> HostedPrice:
-    return HostedPrice(**{"as_of": as_of, **row})
 
 
 def street_price(device: str) -> StreetPrice | None:

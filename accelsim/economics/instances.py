@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from accelsim.economics.carbon import grid_kgco2e_per_kwh, pue_ratio
+from accelsim.economics.carbon import site_kgco2e_per_kwh
 from accelsim.economics.device_price import DevicePrice, PriceChoice, device_price, device_quotes
 from accelsim.economics.offer import Quote
 from accelsim.hardware.profile import DeviceProfile
@@ -21,7 +21,8 @@ from accelsim.plain import grouped
 def cheapest_cover(
     places: Sequence[int], costs: Sequence[float], needed: int, spare: int = 0
 ) -> tuple[int, ...] | None:
-    """Instances of each kind with the least cost that have places enough.
+    """Instances of each kind with the least cost that have places enough (Gilmore & Gomory,
+    Operations Research 14(6), 1966, section 3).
 
     Args:
         places: Replicas that an instance of each kind holds, >= 0.
@@ -32,38 +33,39 @@ def cheapest_cover(
     Returns:
         A count for each kind; None where no kind holds a replica.
     """
-    best: tuple[float, tuple[int, ...]] | None = None
-    for largest in sorted(set(places) - {0}):
-        kept = [kind for kind, held in enumerate(places) if 0 < held <= largest]
-        counts = _cover(
-            [places[k] for k in kept], [costs[k] for k in kept], needed + spare * largest
-        )
-        whole = [0] * len(places)
-        for kind, count in zip(kept, counts, strict=True):
-            whole[kind] = count
-        cost = sum(count * each for count, each in zip(whole, costs, strict=True))
-        if best is None or cost < best[0]:
-            best = cost, tuple(whole)
-    return None if best is None else best[1]
+    covers = [
+        _cover(places, costs, largest, needed + spare * largest)
+        for largest in sorted(set(places) - {0})
+    ]
+    return min(covers, key=lambda counts: _total(counts, costs), default=None)
 
 
-def _cover(places: Sequence[int], costs: Sequence[float], needed: int) -> list[int]:
-    """The cheapest instances with at least so many places; all hold one."""
-    kinds = range(len(places))
-    ratio = min(kinds, key=lambda kind: (costs[kind] / places[kind], -places[kind]))
-    counts, most = [0] * len(places), max(places) ** 2 + max(places)
+def _total(counts: Sequence[int], costs: Sequence[float]) -> float:
+    return sum(count * cost for count, cost in zip(counts, costs, strict=True))
+
+
+def _cover(
+    places: Sequence[int], costs: Sequence[float], largest: int, needed: int
+) -> tuple[int, ...]:
+    """The cheapest instances of at most `largest` places each with at least so many in all.
+
+    Gilmore & Gomory, Operations Research 14(6), 1966, section 3.
+    """
+    kinds = [kind for kind, place_count in enumerate(places) if 0 < place_count <= largest]
+    cheapest = min(kinds, key=lambda kind: (costs[kind] / places[kind], -places[kind]))
+    counts, most = [0] * len(places), largest**2 + largest
     if needed > most:  # fewer of the others than places of the best: more could be exchanged for it
-        counts[ratio] = (needed - most) // places[ratio]
-        needed -= counts[ratio] * places[ratio]
-    least, taken = [0.0], [0]
-    for wanted in range(1, needed + 1):
-        sums = [costs[kind] + least[max(wanted - places[kind], 0)] for kind in kinds]
-        taken.append(min(kinds, key=sums.__getitem__))
-        least.append(sums[taken[-1]])
+        counts[cheapest] = (needed - most) // places[cheapest]
+        needed -= counts[cheapest] * places[cheapest]
+    least_costs, last_kinds = [0.0], [0]
+    for place_count in range(1, needed + 1):
+        sums = [costs[kind] + least_costs[max(place_count - places[kind], 0)] for kind in kinds]
+        least_costs.append(min(sums))
+        last_kinds.append(kinds[sums.index(least_costs[-1])])
     while needed > 0:
-        counts[taken[needed]] += 1
-        needed -= places[taken[needed]]
-    return counts
+        counts[last_kinds[needed]] += 1
+        needed -= places[last_kinds[needed]]
+    return tuple(counts)
 
 
 def fleet_price(
@@ -85,31 +87,30 @@ def fleet_price(
     sites = grouped(
         device_quotes(device, choice), lambda quote: (quote.offer.provider, quote.offer.region)
     )
-    best: tuple[float, list[tuple[Quote, int]]] | None = None
-    for quotes in sites.values():
-        places = [int((quote.offer.device_count or 0.0) // ranks) for quote in quotes]
-        costs = [quote.instance_usd_per_hour for quote in quotes]
-        counts = cheapest_cover(places, costs, replicas)
-        if counts is None:
-            continue
-        usd = sum(count * cost for count, cost in zip(counts, costs, strict=True))
-        if best is None or usd < best[0]:
-            best = usd, [(q, count) for q, count in zip(quotes, counts, strict=True) if count]
-    return alone if best is None else _shared(alone, best[0], best[1], replicas * ranks)
-
-
-def _shared(
-    alone: DevicePrice, usd_per_hour: float, taken: Sequence[tuple[Quote, int]], devices: int
-) -> DevicePrice:
-    """The price of instances as that of each device that is used."""
-    first = taken[0][0].offer
-    grid = grid_kgco2e_per_kwh(first.provider, first.region)
-    carbon = None if grid is None else grid * pue_ratio(first.provider, first.region)
+    fleets = [_cheapest_at(quotes, replicas, ranks) for quotes in sites.values()]
+    fleet = min(filter(None, fleets), key=_usd_per_hour, default=None)
+    if fleet is None:
+        return alone
+    devices, offer = replicas * ranks, fleet[0][0].offer
     return replace(
         alone,
-        usd_per_hour=usd_per_hour / devices,
-        offer=" + ".join(quote.quote_id for quote, _ in taken),
-        as_of=min(quote.offer.dated(quote.kind) for quote, _ in taken),
-        devices_per_instance=devices / math.fsum(count for _, count in taken),
-        kgco2e_per_kwh=carbon,
+        usd_per_hour=_usd_per_hour(fleet) / devices,
+        offer=" + ".join(quote.quote_id for quote, _ in fleet),
+        as_of=min(quote.offer.dated(quote.kind) for quote, _ in fleet),
+        devices_per_instance=devices / math.fsum(count for _, count in fleet),
+        kgco2e_per_kwh=site_kgco2e_per_kwh(offer.provider, offer.region),
     )
+
+
+def _cheapest_at(quotes: Sequence[Quote], replicas: int, ranks: int) -> list[tuple[Quote, int]]:
+    """The cheapest instances of one site that hold the replicas, each with its count; empty where
+    none holds one.
+    """
+    places = [int((quote.offer.device_count or 0.0) // ranks) for quote in quotes]
+    costs = [quote.instance_usd_per_hour for quote in quotes]
+    counts = cheapest_cover(places, costs, replicas) or ()
+    return [pair for pair in zip(quotes, counts, strict=False) if pair[1]]
+
+
+def _usd_per_hour(fleet: Sequence[tuple[Quote, int]]) -> float:
+    return sum(count * quote.instance_usd_per_hour for quote, count in fleet)

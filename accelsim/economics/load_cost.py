@@ -55,6 +55,8 @@ class LoadCost:
 def load_cost(option: LoadOption, load_per_s: float, utilisation_fraction: float) -> LoadCost:
     """Whole devices that carry a load, and their cost.
 
+    Estimate: a device serves at most the share `utilisation_fraction` of its rate.
+
     Args:
         option: The way to carry it.
         load_per_s: Results per second, > 0.
@@ -63,9 +65,13 @@ def load_cost(option: LoadOption, load_per_s: float, utilisation_fraction: float
     capacity_per_s = option.rate_per_s * utilisation_fraction
     count = max(1, math.ceil(load_per_s / capacity_per_s - 1e-9))
     monthly = option.fixed_usd_per_month + count * option.usd_per_hour * HOURS_PER_MONTH
-    made = load_per_s * SECONDS_PER_HOUR * HOURS_PER_MONTH
-    devices = count * option.devices
-    return LoadCost(devices, monthly, 1e3 * monthly / made, count * capacity_per_s / load_per_s - 1)
+    results_per_month = load_per_s * SECONDS_PER_HOUR * HOURS_PER_MONTH
+    return LoadCost(
+        count * option.devices,
+        monthly,
+        1e3 * monthly / results_per_month,
+        count * capacity_per_s / load_per_s - 1,
+    )
 
 
 def cheapest_range(
@@ -78,10 +84,9 @@ def cheapest_range(
         loads_per_s: Loads, ascending.
         utilisation_fraction: As in `load_cost`.
     """
-    cheapest_range: dict[str, tuple[float, float]] = {}
+    ranges: dict[str, tuple[float, float]] = {}
     for load in loads_per_s:
-        best = min(
-            options, key=lambda one: load_cost(one, load, utilisation_fraction).usd_per_month
-        )
-        cheapest_range[best.name] = (cheapest_range.get(best.name, (load, load))[0], load)
-    return cheapest_range
+        costs = [load_cost(option, load, utilisation_fraction).usd_per_month for option in options]
+        name = options[costs.index(min(costs))].name
+        ranges[name] = (ranges.get(name, (load, load))[0], load)
+    return ranges

@@ -11,6 +11,7 @@ None, never 0.
 from __future__ import annotations
 
 import math
+import re
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
@@ -26,6 +27,8 @@ PRICE_KINDS: tuple[PriceKind, ...] = get_args(PriceKind)
 LARGEST_USD_PER_HOUR = 1e6
 #: In the name of an instance whose accelerators are billed beside their host.
 _ATTACHED = "+"
+#: Names that make an id: no blank at either end, no sign that a spreadsheet takes for a formula.
+_NAME = re.compile(r"(?![=+@-])(?!\s)[^/:]+(?<!\s)")
 _PRICES = tuple(f"{kind}_usd_per_hour" for kind in PRICE_KINDS)
 _COUNTS = (
     *("device_count", "vcpu_count", "vcpus_per_core", "memory_bytes"),
@@ -41,9 +44,9 @@ def price_kind(name: str) -> PriceKind:
     Raises:
         InvalidValueError: If there is no such kind.
     """
-    wanted = name.strip().lower().replace("-", "_")
+    key = name.strip().lower().replace("-", "_")
     for kind in PRICE_KINDS:
-        if kind == wanted:
+        if kind == key:
             return kind
     raise InvalidValueError("price kind", name, "one of " + ", ".join(PRICE_KINDS))
 
@@ -115,8 +118,22 @@ class Offer:
     device_reason: str = ""
 
     def __post_init__(self) -> None:
-        spot = self.spot_usd_per_hour
-        on_demand = self.on_demand_usd_per_hour
+        self._check_prices()
+        for name in _COUNTS:
+            count = getattr(self, name)
+            if count is not None and not 0 < count < math.inf:
+                raise InvalidValueError(name, count, "a finite number > 0", _OWN_COUNT)
+        for name in ("provider", "region", "instance"):
+            text = getattr(self, name)
+            if not _NAME.fullmatch(text) or not text.isprintable():
+                allowed = "text without '/' or ':', no blanks or sign of a formula before it"
+                raise InvalidValueError(name, text, allowed)
+        if not self.source.strip():
+            allowed = "where the price was read"
+            raise InvalidValueError("source", self.source, allowed, "Name a page or a file.")
+
+    def _check_prices(self) -> None:
+        spot, on_demand = self.spot_usd_per_hour, self.on_demand_usd_per_hour
         for name in _PRICES:
             price = getattr(self, name)
             if price is not None and not 0 < price <= LARGEST_USD_PER_HOUR:
@@ -125,19 +142,6 @@ class Offer:
         if spot is not None and on_demand is not None and spot > on_demand:
             allowed = f"at most the on-demand price, {on_demand:g}"
             raise InvalidValueError("spot_usd_per_hour", spot, allowed, _OWN_PRICE)
-        for name in _COUNTS:
-            count = getattr(self, name)
-            if count is not None and not 0 < count < math.inf:
-                raise InvalidValueError(name, count, "a finite number > 0", _OWN_COUNT)
-        for name in ("provider", "region", "instance"):
-            text = getattr(self, name)
-            is_odd = not text.isprintable() or text[:1] in {"=", "+", "-", "@"}
-            if not text or is_odd or "/" in text or ":" in text or text != text.strip():
-                allowed = "text without '/' or ':', no blanks or sign of a formula before it"
-                raise InvalidValueError(name, text, allowed)
-        if not self.source.strip():
-            allowed = "where the price was read"
-            raise InvalidValueError("source", self.source, allowed, "Name a page or a file.")
 
     @property
     def offer_id(self) -> str:
@@ -173,8 +177,8 @@ class Offer:
         Args:
             fraction: The share, 0 to less than 1.
         """
-        known = {name: price for name in _PRICES if (price := getattr(self, name)) is not None}
-        return replace(self, **{name: price * (1 - fraction) for name, price in known.items()})
+        prices = {name: price for name in _PRICES if (price := getattr(self, name)) is not None}
+        return replace(self, **{name: price * (1 - fraction) for name, price in prices.items()})
 
     def usd_per_hour(self, kind: PriceKind = "on_demand") -> float | None:
         """Price of the whole instance, USD per hour; None if unknown."""
@@ -207,8 +211,8 @@ class Quote:
 
     def __post_init__(self) -> None:
         if self.offer.usd_per_hour(self.kind) is None:
-            known = [kind for kind in PRICE_KINDS if self.offer.usd_per_hour(kind) is not None]
-            allowed = f"a price kind known for {self.offer.offer_id}: {', '.join(known) or 'none'}"
+            priced = [kind for kind in PRICE_KINDS if self.offer.usd_per_hour(kind) is not None]
+            allowed = f"a price kind known for {self.offer.offer_id}: {', '.join(priced) or 'none'}"
             raise InvalidValueError("price kind", self.kind, allowed)
 
     @property
@@ -226,6 +230,8 @@ class Quote:
         self, device_count: float = 1, *, core_count: float | None = None
     ) -> float | None:
         """Price of a share of the instance (or of several instances), USD per hour.
+
+        Estimate: each unit of an instance costs the same, host and memory included.
 
         Args:
             device_count: Accelerators used, > 0.

@@ -8,14 +8,13 @@ Computer, 3rd edition, 2018, chapter 6. Nothing is discounted.
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import asdict
 
-from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
+from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour, require
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 
 _MONTHS_PER_YEAR = 12
-_FRACTIONS = frozenset(("residual_fraction",))
 
 
 @frozen(kw_only=True)
@@ -80,11 +79,10 @@ class OwnedHardware:
     staff_usd_per_year: float = 0.0
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            most = 1 if field.name in _FRACTIONS else math.inf
+        for name, value in asdict(self).items():
+            most = 1 if name == "residual_fraction" else math.inf
             if not (0 <= value <= most and math.isfinite(value)):
-                raise InvalidValueError(field.name, value, f"a finite number from 0 to {most:g}")
+                raise InvalidValueError(name, value, f"a finite number from 0 to {most:g}")
         if not self.life_years:
             raise InvalidValueError("life_years", self.life_years, "more than 0")
         if self.idle_power_w > self.busy_power_w:
@@ -134,8 +132,7 @@ def rent_or_buy_fraction(owned: OwnedHardware, rent_usd_per_hour: float) -> floa
     Raises:
         InvalidValueError: If the rent is not > 0.
     """
-    if not 0 < rent_usd_per_hour < math.inf:
-        raise InvalidValueError("rent_usd_per_hour", rent_usd_per_hour, "a finite number > 0")
+    require("rent_usd_per_hour", rent_usd_per_hour, is_above=True)
     fixed = owned.cost(0.0).total_usd
     full = owned.cost(1.0)
     saved = rent_usd_per_hour * full.used_hours - (full.total_usd - fixed)

@@ -12,11 +12,11 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 from accelsim.arguments import checked
 from accelsim.economics.eligible import OfferRule
@@ -54,8 +54,8 @@ class Eligible(NamedTuple):
     def of_instance(self, name: str) -> Eligible:
         """Those of one instance; without any, a note says so."""
         offers = tuple(offer for offer in self.offers if offer.instance.lower() == name.lower())
-        said = (f"no price of {name} is of what is asked for",)
-        return Eligible(offers, self.notes if offers else (*self.notes, *said), self.kind)
+        missing = () if offers else (f"no price of {name} is of what is asked for",)
+        return Eligible(offers, self.notes + missing, self.kind)
 
     def by_provider(self) -> dict[str, float]:
         """The least price of one accelerator (or vCPU) of each provider, USD per hour."""
@@ -82,11 +82,9 @@ class PriceBook:
     __slots__ = ("_by_device", "_by_id", "_lower_ids", "_offers", "_own")
 
     def __init__(self, offers: Iterable[Offer], own: Iterable[Offer] = ()) -> None:
-        by_id: dict[str, Offer] = {}
-        _add(by_id, own)
-        self._own = frozenset(by_id)
-        _add(by_id, offers)
-        self._by_id = dict(sorted(by_id.items()))
+        own_by_id, by_id = _by_id(own), _by_id(offers)
+        self._own = frozenset(own_by_id)
+        self._by_id = dict(sorted((by_id | own_by_id).items()))
         self._offers = tuple(self._by_id.values())
         self._lower_ids = {offer_id.lower(): offer_id for offer_id in self._by_id}
         self._by_device = grouped(self._offers, lambda offer: offer.device)
@@ -110,8 +108,8 @@ class PriceBook:
         """
         if path is not None:
             return cls(read_offers(Path(path)))
-        named = os.environ.get(PRICE_PATH_VARIABLE, "").split(os.pathsep)
-        return _known(tuple(filter(None, named)), public_price_files(), device)
+        own_files = os.environ.get(PRICE_PATH_VARIABLE, "").split(os.pathsep)
+        return _loaded(tuple(filter(None, own_files)), public_price_files(), device)
 
     def with_offers(self, offers: Iterable[Offer]) -> PriceBook:
         """A book with further offers of one's own, which replace offers of the same id and are
@@ -132,15 +130,15 @@ class PriceBook:
         Raises:
             UnknownNameError: If no offer is of such a provider.
         """
-        known = {offer.provider for offer in self._offers}
+        providers = {offer.provider for offer in self._offers}
         for provider in discounts:
-            if provider not in known:
-                raise UnknownNameError("provider", provider, sorted(known), _LIST_THEM)
-        found = [
+            if provider not in providers:
+                raise UnknownNameError("provider", provider, sorted(providers), _LIST_THEM)
+        offers = [
             offer.discounted(discounts[offer.provider]) if offer.provider in discounts else offer
             for offer in self._offers
         ]
-        return PriceBook(found, filter(self.is_own, found))
+        return PriceBook(offers, filter(self.is_own, offers))
 
     def __len__(self) -> int:
         return len(self._offers)
@@ -178,19 +176,23 @@ class PriceBook:
             InvalidValueError: If there is no such price kind.
             UnknownNameError: If no offer at all is of that provider or region.
         """
+        offers = self._offers if device is None else self._by_device.get(device.lower(), ())
         wanted = None if kind is None else price_kind(kind)
-        for field, name in (("provider", provider), ("region", region)):
-            known = set() if name is None else {getattr(offer, field) for offer in self._offers}
-            if name is not None and not any(fnmatchcase(one, name.lower()) for one in known):
-                raise UnknownNameError(field, name, sorted(known), _LIST_THEM)
-        rows = self._offers if device is None else self._by_device.get(device.lower(), ())
-        return tuple(
-            offer
-            for offer in rows
-            if (provider is None or fnmatchcase(offer.provider, provider.lower()))
-            and (region is None or self.is_in(offer, region.lower()))
-            and (wanted is None or offer.usd_per_hour(wanted) is not None)
-        )
+        if wanted is not None:
+            offers = [offer for offer in offers if offer.usd_per_hour(wanted) is not None]
+        if provider is not None:
+            self._check_pattern("provider", provider)
+            offers = [offer for offer in offers if fnmatchcase(offer.provider, provider.lower())]
+        if region is not None:
+            self._check_pattern("region", region)
+            offers = [offer for offer in offers if self.is_in(offer, region.lower())]
+        return tuple(offers)
+
+    def _check_pattern(self, field: Literal["provider", "region"], pattern: str) -> None:
+        """Refuse a pattern that no offer matches."""
+        names = {offer.provider if field == "provider" else offer.region for offer in self._offers}
+        if not any(fnmatchcase(name, pattern.lower()) for name in names):
+            raise UnknownNameError(field, pattern, sorted(names), _LIST_THEM)
 
     def is_in(self, offer: Offer, region: str) -> bool:
         """Whether an offer is of a region, or of a pattern of them; an own price of region ``any``
@@ -225,8 +227,9 @@ class PriceBook:
             UnknownNameError: If no offer at all is of that provider or region.
         """
         wanted = price_kind(kind)
-        found, notes = rule.allowed(self.offers(device, provider, region, wanted), wanted, provider)
-        return Eligible(tuple(_current(found, wanted)), notes, wanted)
+        offers = self.offers(device, provider, region, wanted)
+        allowed, notes = rule.allowed(offers, wanted, provider)
+        return Eligible(tuple(_current(allowed, wanted)), notes, wanted)
 
     def cheapest(
         self,
@@ -262,19 +265,19 @@ class PriceBook:
         Raises:
             InvalidValueError: If there is no such price kind.
         """
-        found = self.eligible(device, kind, provider=provider, region=region, rule=rule)
-        return self.best(found, device_count, core_count)
+        eligible = self.eligible(device, kind, provider=provider, region=region, rule=rule)
+        return self.best(eligible, device_count, core_count)
 
     def best(
-        self, found: Eligible, device_count: float = 1, core_count: float | None = None
+        self, eligible: Eligible, device_count: float = 1, core_count: float | None = None
     ) -> Quote | None:
         """The cheapest of some offers; see `cheapest`."""
         ranks = [
             (not self.is_own(offer), *rank)
-            for offer in found.offers
-            if (rank := _rank(offer, found.kind, device_count, core_count))
+            for offer in eligible.offers
+            if (rank := _rank(offer, eligible.kind, device_count, core_count))
         ]
-        return Quote(self._by_id[min(ranks)[-1]], found.kind) if ranks else None
+        return Quote(self._by_id[min(ranks)[-1]], eligible.kind) if ranks else None
 
     def find(self, offer_id: str) -> Quote:
         """The quote of an id such as ``aws/us-east-1/p4d.24xlarge`` or
@@ -293,25 +296,27 @@ class PriceBook:
         if not isinstance(offer_id, str):
             raise InvalidValueError("offer", offer_id, "provider/region/instance[:kind]")
         name, colon, kind = offer_id.strip().partition(":")
-        found = self._lower_ids.get(name.lower())
-        if found is None:
+        known_id = self._lower_ids.get(name.lower())
+        if known_id is None:
             raise UnknownNameError("offer", offer_id, self._near(name.lower()), _LIST_THEM)
-        return Quote(self._by_id[found], price_kind(kind) if colon else self._first_kind(found))
-
-    def _first_kind(self, offer_id: str) -> PriceKind:
-        """On-demand; the first kind with a price where an offer has no on-demand price."""
-        offer = self._by_id[offer_id]
-        return next(
-            (kind for kind in PRICE_KINDS if offer.usd_per_hour(kind) is not None), "on_demand"
-        )
+        offer = self._by_id[known_id]
+        return Quote(offer, price_kind(kind) if colon else _first_kind(offer))
 
     def _near(self, name: str) -> list[str]:
         """Candidates for near matches: offers of the same instance first, as those are what a typo
         means.
         """
         instance = name.rpartition("/")[2]
-        same = [known for known in self._lower_ids if known.rpartition("/")[2] == instance]
-        return [self._lower_ids[known] for known in same] or list(self._by_id)
+        return [
+            offer_id
+            for lower_id, offer_id in self._lower_ids.items()
+            if lower_id.rpartition("/")[2] == instance
+        ] or list(self._by_id)
+
+
+def _first_kind(offer: Offer) -> PriceKind:
+    """On-demand; the first kind with a price where an offer has no on-demand price."""
+    return next((kind for kind in PRICE_KINDS if offer.usd_per_hour(kind) is not None), "on_demand")
 
 
 def unused_own(book: PriceBook, device: str, used: Sequence[Offer]) -> tuple[str, ...]:
@@ -322,11 +327,11 @@ def unused_own(book: PriceBook, device: str, used: Sequence[Offer]) -> tuple[str
         device: Catalogue name.
         used: Offers that are used.
     """
-    own = [offer.offer_id for offer in book.offers(device) if book.is_own(offer)]
-    if not own or any(book.is_own(offer) for offer in used):
+    own_ids = [offer.offer_id for offer in book.offers(device) if book.is_own(offer)]
+    if not own_ids or any(book.is_own(offer) for offer in used):
         return ()
     reason = "of another kind, region, provider, class or size than what is asked for"
-    return (f"own prices not used, {reason}: {', '.join(own)}",)
+    return (f"own prices not used, {reason}: {', '.join(own_ids)}",)
 
 
 def parse_discounts(text: str) -> dict[str, float]:
@@ -335,9 +340,9 @@ def parse_discounts(text: str) -> dict[str, float]:
     Raises:
         InvalidValueError: If it is no such text, or a share is not from 0 to less than 1.
     """
-    found = {}
-    for word in text.split(",") if isinstance(text, str) else [text]:
-        provider, _, share = str(word).partition("=")
+    shares = {}
+    for word in str(text).split(","):
+        provider, _, share = word.partition("=")
         try:
             fraction = float(share.strip().removesuffix("%")) / (100 if "%" in share else 1)
         except ValueError:
@@ -345,15 +350,16 @@ def parse_discounts(text: str) -> dict[str, float]:
         if not provider.strip() or not 0 <= fraction < 1:
             allowed = "shares from 0 to less than 1 by provider, such as aws=20%,gcp=0.1"
             raise InvalidValueError("discounts", text, allowed)
-        found[provider.strip().lower()] = fraction
-    return found
+        shares[provider.strip().lower()] = fraction
+    return shares
 
 
 @cache
-def _known(own: tuple[str, ...], files: tuple[Path, ...], device: str | None) -> PriceBook:
+def _loaded(own_files: tuple[str, ...], files: tuple[Path, ...], device: str | None) -> PriceBook:
     """Public offers, or those of one device, and the user's own."""
     public = [offer for path in files for offer in _of_device(path, device)]
-    return PriceBook(public, (_named(offer) for path in own for offer in read_offers(Path(path))))
+    own = (_named(offer) for path in own_files for offer in read_offers(Path(path)))
+    return PriceBook(public, own)
 
 
 def _named(offer: Offer) -> Offer:
@@ -379,34 +385,39 @@ def _rows_of(path: Path) -> Mapping[str, Sequence[tuple[str, Mapping[str, str]]]
     return grouped(csv_rows(path), lambda row: row[1]["device"])
 
 
-def _add(by_id: dict[str, Offer], offers: Iterable[Offer]) -> None:
+def _by_id(offers: Iterable[Offer]) -> dict[str, Offer]:
+    """Offers by id; the first of several with one."""
+    by_id: dict[str, Offer] = {}
     for offer in offers:
         if not isinstance(offer, Offer):
             raise InvalidValueError("offers", offer, "objects of class Offer")
         by_id.setdefault(offer.offer_id, offer)
+    return by_id
 
 
 def _current(offers: Sequence[Offer], kind: PriceKind) -> list[Offer]:
     """Those whose price is not more than a year older than another price of the same instance."""
-    days = [first_day(offer.dated(kind)) for offer in offers]
-    things = [(offer.provider, offer.instance) for offer in offers]
-    newest: dict[tuple[str, str], Any] = {}
-    for thing, day in zip(things, days, strict=True):
+    dated = [(offer, first_day(offer.dated(kind))) for offer in offers]
+    newest: dict[tuple[str, str], date] = {}
+    for offer, day in dated:
         if day is not None:
-            newest[thing] = max(newest.get(thing, day), day)
+            instance = offer.provider, offer.instance
+            newest[instance] = max(newest.get(instance, day), day)
     return [
         offer
-        for offer, thing, day in zip(offers, things, days, strict=True)
-        if day is None or newest[thing] - day <= _OUTDATED
+        for offer, day in dated
+        if day is None or newest[offer.provider, offer.instance] - day <= _OUTDATED
     ]
 
 
 def _rank(
     offer: Offer, kind: PriceKind, device_count: float, core_count: float | None
 ) -> tuple[float, float, float, str] | None:
-    """Order of preference, the smallest first: cores it lacks, price per unit, size, id."""
-    price = offer.usd_per_unit_hour(kind)
-    units = offer.unit_count
+    """Order of preference, the smallest first: cores it lacks, price per unit, size, id.
+
+    Estimate: instances are divisible, so that the price of a unit decides.
+    """
+    price, units = offer.usd_per_unit_hour(kind), offer.unit_count
     if price is None or units is None:
         return None
     if not offer.is_cpu:

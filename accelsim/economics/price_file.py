@@ -11,12 +11,11 @@ import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from accelsim.economics.offer import Offer
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.files.csvfile import csv_rows
-from accelsim.files.datafile import read_mapping
+from accelsim.files.datafile import first_problems, read_mapping
 from accelsim.plain import Document, Values
 
 #: Columns of a price file, in order.
@@ -50,7 +49,6 @@ _NUMBER_COLUMNS = _PRICE_COLUMNS | {
 }
 _MAX_BYTES = 5_000_000
 _GIB = 1024.0**3
-_SHOWN_PROBLEMS = 20
 _LONGEST_TEXT = 500
 
 
@@ -86,24 +84,20 @@ def offers_of(rows: Iterable[tuple[str, Values]], path: Path) -> tuple[Offer, ..
     """
     offers: list[Offer] = []
     problems: list[str] = []
-    places: dict[str, str] = {}
-    for place, row in rows:
+    lines: dict[str, str] = {}
+    for line, row in rows:
         try:
             offer = _offer(row, path.name)
         except InvalidValueError as error:
-            problems.append(f"{place}: {error}")
+            problems.append(f"{line}: {error}")
             if error.field == "field" and path.suffix.lower() == ".csv":  # all rows have the column
                 break
             continue
-        first = places.setdefault(offer.offer_id, place)
-        if first != place:
-            problems.append(f"{place}: {offer.offer_id} is already on {first}")
+        if (first_line := lines.setdefault(offer.offer_id, line)) != line:
+            problems.append(f"{line}: {offer.offer_id} is already on {first_line}")
         offers.append(offer)
     if problems:
-        more = len(problems) - _SHOWN_PROBLEMS
-        raise ProfileError(
-            str(path), problems[:_SHOWN_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
-        )
+        raise ProfileError(str(path), first_problems(problems))
     return tuple(offers)
 
 
@@ -155,13 +149,12 @@ def _fields(row: Values) -> Document:
     for name, value in row.items():
         if name not in _KNOWN_COLUMNS:
             near = difflib.get_close_matches(str(name), COLUMNS, n=2)
-            known = f"Fields: {', '.join(COLUMNS)}."
-            remedy = f"Did you mean {' or '.join(near)}?" if near else known
+            all_fields = f"Fields: {', '.join(COLUMNS)}."
+            remedy = f"Did you mean {' or '.join(near)}?" if near else all_fields
             raise InvalidValueError("field", name, "a field of an offer", remedy)
-        if value == "" or value is None:
-            continue
-        read = _as_number if name in _NUMBER_COLUMNS else _as_text
-        fields[name] = read(name, value)
+        if value != "" and value is not None:
+            convert = _as_number if name in _NUMBER_COLUMNS else _as_text
+            fields[name] = convert(name, value)
     return fields
 
 
@@ -176,9 +169,9 @@ def _as_text(name: str, value: object) -> str:
     return text
 
 
-def _as_number(name: str, value: Any) -> float:
+def _as_number(name: str, value: object) -> float:
     try:
-        number = float(value)
+        number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         number = math.nan
     if not 0 < number < math.inf or value is True or (type(value) is str and "_" in value):

@@ -70,7 +70,7 @@ def usd_per_epoch(usd_per_hour: F, samples_per_s: F, epoch_sample_count: float) 
     Raises:
         InvalidValueError: If an argument is outside its range.
     """
-    _require("sample_count", epoch_sample_count, zero_allowed=False)
+    require("sample_count", epoch_sample_count, is_above=True)
     return epoch_sample_count * _usd_per_item(usd_per_hour, samples_per_s, "samples_per_s")
 
 
@@ -93,21 +93,35 @@ def electricity_usd_per_hour(
     Raises:
         InvalidValueError: If an argument is outside its range.
     """
-    _require("power_w", power_w, zero_allowed=True)
-    _require("electricity_usd_per_kwh", electricity_usd_per_kwh, zero_allowed=True)
-    if not (pue_ratio >= 1 and np.isfinite(pue_ratio)):
-        raise InvalidValueError("pue_ratio", pue_ratio, "a finite number >= 1")
+    require("power_w", power_w)
+    require("electricity_usd_per_kwh", electricity_usd_per_kwh)
+    require("pue_ratio", pue_ratio, 1)
     return power_w / 1e3 * electricity_usd_per_kwh * pue_ratio
 
 
 def _usd_per_item(usd_per_hour: F, rate_per_s: F, rate_name: str) -> F:
-    _require("usd_per_hour", usd_per_hour, zero_allowed=True)
-    _require(rate_name, rate_per_s, zero_allowed=False)
+    require("usd_per_hour", usd_per_hour)
+    require(rate_name, rate_per_s, is_above=True)
     return usd_per_hour / (SECONDS_PER_HOUR * rate_per_s)
 
 
-def _require(field: str, value: float | FloatArray, *, zero_allowed: bool) -> None:
-    array = np.asarray(value)
-    inside = np.isfinite(array) & ((array >= 0) if zero_allowed else (array > 0))
+def require(
+    field: str, value: float | FloatArray, least: int = 0, *, is_above: bool = False
+) -> None:
+    """Refuse numbers that are not finite, or too small.
+
+    Args:
+        field: Their name.
+        value: A number, or an array of them.
+        least: The smallest that is allowed.
+        is_above: Whether they must be above it.
+
+    Raises:
+        InvalidValueError: If one is out of range.
+    """
+    numbers = np.asarray(value)
+    inside = np.isfinite(numbers) & ((numbers > least) if is_above else (numbers >= least))
     if not inside.all():
-        raise InvalidValueError(field, value, f"a finite number {'>=' if zero_allowed else '>'} 0")
+        raise InvalidValueError(
+            field, value, f"a finite number {'>' if is_above else '>='} {least}"
+        )

@@ -244,9 +244,15 @@ def validation_problems(
             data, lines = _yaml_tree(read_text(path), str(path))
     faults = error.errors(include_url=False)
     missing = [details["loc"] for details in faults if details["type"] == "missing"]
-    problems = [_problem(details, data, lines) + _near(details, missing) for details in faults]
-    more = len(problems) - _SHOWN_PROBLEMS
-    return problems[:_SHOWN_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
+    return first_problems(
+        [_problem(details, data, lines) + _near(details, missing) for details in faults]
+    )
+
+
+def first_problems(problems: Sequence[str]) -> list[str]:
+    """As many problems of a file as are shown, and how many more there are."""
+    more_count = len(problems) - _SHOWN_PROBLEMS
+    return [*problems[:_SHOWN_PROBLEMS], *([f"and {more_count} more"] if more_count > 0 else [])]
 
 
 _TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import NamedTuple
@@ -30,6 +30,7 @@ _DECIMAL_SLIP = 10.0
 _LICENCE_RATIO = 1.25
 _FEWEST_PEERS = 3
 _HOST_VCPUS_PER_DEVICE = 4
+_NO_HOST = "accelerator priced without its host instance, and"
 _GIB = 1024.0**3
 _ON_DEMAND = "on_demand_usd_per_hour"
 _SPOT = "spot_usd_per_hour"
@@ -95,29 +96,16 @@ def ingest(
     Returns:
         Offers, refusals and corrections.
     """
-    kept: list[FeedRow] = []
     refusals: list[Finding] = []
-    corrections: list[Finding] = []
-    for raw in rows:
-        provider = (raw.get("provider") or "").strip()
-        try:
-            kept.append(clean_row(raw, (regions or {}).get(provider, ())))
-        except RefusedRowError as refusal:
-            texts = {key: str(value or "") for key, value in raw.items() if isinstance(key, str)}
-            texts.setdefault("instance", texts.get("instance_type", ""))
-            refusals.append(FeedRow(texts).note("refused", "", _price_text(texts), str(refusal)))
-    by_provider = {
-        name: [rule for rule in rules if fnmatchcase(name, rule.provider)]
-        for name in {row.text["provider"] for row in kept}
-    }
-    for row in kept:
-        _assign_device(row, by_provider[row.text["provider"]])
+    accepted = _cleaned(rows, regions or {}, refusals)
+    _assign_devices(accepted, rules)
     for check in (_check_decimal, _check_licence, _add_hosts, _settle_sources):
-        kept = check(kept, refusals)
+        accepted = check(accepted, refusals)
     offers: list[Offer] = []
-    kept.reverse()
-    while kept:
-        row = kept.pop()  # a large feed's rows go as its offers come
+    corrections: list[Finding] = []
+    accepted.reverse()
+    while accepted:
+        row = accepted.pop()  # a large feed's rows go as its offers come
         try:
             offers.append(_offer(row))
             corrections.extend(row.findings)
@@ -127,31 +115,58 @@ def ingest(
     return Ingested(tuple(ordered), tuple(refusals), tuple(corrections))
 
 
-def _price_text(texts: Mapping[str, str]) -> str:
-    return texts.get(_ON_DEMAND) or texts.get("price_usd_per_h", "")
+def _cleaned(
+    rows: Iterable[Mapping[str, str | None]],
+    regions: Mapping[str, Sequence[str]],
+    refusals: list[Finding],
+) -> list[FeedRow]:
+    """Rows that pass the checks of each alone."""
+    accepted: list[FeedRow] = []
+    for raw in rows:
+        provider = (raw.get("provider") or "").strip()
+        try:
+            accepted.append(clean_row(raw, regions.get(provider, ())))
+        except RefusedRowError as refusal:
+            texts = {key: str(value or "") for key, value in raw.items() if isinstance(key, str)}
+            texts.setdefault("instance", texts.get("instance_type", ""))
+            price = texts.get(_ON_DEMAND) or texts.get("price_usd_per_h", "")
+            refusals.append(FeedRow(texts).note("refused", "", price, str(refusal)))
+    return accepted
 
 
-def _assign_device(row: FeedRow, rules: Sequence[DeviceRule]) -> None:
+def _assign_devices(rows: Iterable[FeedRow], rules: Sequence[DeviceRule]) -> None:
+    """Give rows without a device that of the first rule that matches."""
+    by_provider: dict[str, list[DeviceRule]] = {}
+    for row in rows:
+        text = row.text
+        provider, accelerator = text["provider"], text.get("accelerator", "")
+        if provider not in by_provider:
+            by_provider[provider] = [r for r in rules if fnmatchcase(provider, r.provider)]
+        if text.get("device"):
+            continue
+        matching = (r for r in by_provider[provider] if r.matches(text["instance"], accelerator))
+        if rule := next(matching, None):
+            _apply(rule, row)
+        elif accelerator:
+            text.setdefault("device_reason", f"no rule says which device {accelerator} is")
+
+
+def _apply(rule: DeviceRule, row: FeedRow) -> None:
     text = row.text
-    if text.get("device"):
-        return
-    key = (text["instance"], text.get("accelerator", ""))
-    rule = next((rule for rule in rules if rule.matches(*key)), None)
-    if rule is None:
-        if name := text.get("accelerator"):
-            text.setdefault("device_reason", f"no rule says which device {name} is")
-        return
     text["device"] = rule.device or ""
     text["vcpus_per_core"] = str(rule.vcpus_per_core or "")
     if rule.rename is not None:
-        row.note(
-            "corrected", "instance", text["instance"], f"renamed to {rule.rename}: {rule.note}"
-        )
+        reason = f"renamed to {rule.rename}: {rule.note}"
+        row.note("corrected", "instance", text["instance"], reason)
         text["instance"] = rule.rename
     elif rule.device is None and text.get("accelerator"):
         text["device_reason"] = rule.note
     elif rule.note:
         text["note"] = "; ".join(filter(None, (text.get("note", ""), rule.note)))
+
+
+def _refusal(row: FeedRow, reason: str, field: str = _ON_DEMAND) -> Finding:
+    return row.note("refused", field, row.number[_ON_DEMAND], reason)
 
 
 def _check_decimal(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRow]:
@@ -161,37 +176,31 @@ def _check_decimal(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRow
     accelerator.
     """
     refused: set[int] = set()
-    for grouping in (_instance_group, _accelerator_group):
-        for peers in _groups(rows, grouping):
-            refused |= _slipped(peers, refusals, refused)
+    for group_of in (_instance_group, _accelerator_group):
+        for peers in _groups(rows, group_of):
+            for row, reason in _slipped(peers):
+                if id(row) not in refused:
+                    refusals.append(_refusal(row, reason))
+                    refused.add(id(row))
     return [row for row in rows if id(row) not in refused]
 
 
-def _slipped(peers: list[FeedRow], refusals: list[Finding], already: set[int]) -> set[int]:
-    prices = {id(row): _unit_price(row) for row in peers}
-    known = [price for price in prices.values() if price is not None]
-    if len(known) < _FEWEST_PEERS:
-        return set()
-    median = float(np.median(known))
-    found: set[int] = set()
-    for row in peers:
-        price = prices[id(row)]
-        if (
-            price is None
-            or id(row) in already
-            or 1 / _DECIMAL_SLIP < price / median < _DECIMAL_SLIP
-        ):
-            continue
-        ratio = price / median if price > median else median / price
-        side = "above" if price > median else "below"
-        reason = (
-            f"{ratio:.0f} times {side} the median of {len(known)} prices of its kind "
-            f"({median:.4g} USD per "
-            "unit-hour): a slipped decimal point, or a price nobody else confirms"
-        )
-        refusals.append(row.note("refused", _ON_DEMAND, row.number[_ON_DEMAND], reason))
-        found.add(id(row))
-    return found
+def _slipped(peers: list[FeedRow]) -> Iterator[tuple[FeedRow, str]]:
+    """Rows far from the median of their peers, and by how much."""
+    prices = _unit_prices(peers)
+    if len(prices) < _FEWEST_PEERS:
+        return
+    median = float(np.median([price for _, price in prices]))
+    for row, price in prices:
+        ratio = max(price / median, median / price)
+        if ratio >= _DECIMAL_SLIP:
+            side = "above" if price > median else "below"
+            reason = (
+                f"{ratio:.0f} times {side} the median of {len(prices)} prices of its kind "
+                f"({median:.4g} USD per unit-hour): a slipped decimal point, or a price nobody "
+                "else confirms"
+            )
+            yield row, reason
 
 
 def _check_licence(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRow]:
@@ -202,16 +211,15 @@ def _check_licence(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRow
     """
     refused: set[int] = set()
     for peers in _groups(rows, _family_group):
-        prices = {id(row): _unit_price(row) for row in peers}
-        lowest = min((price for price in prices.values() if price is not None), default=math.inf)
-        for row in peers:
-            price = prices[id(row)]
-            if price is not None and price > _LICENCE_RATIO * lowest:
+        prices = _unit_prices(peers)
+        lowest = min((price for _, price in prices), default=math.inf)
+        for row, price in prices:
+            if price > _LICENCE_RATIO * lowest:
                 reason = (
                     f"{price - lowest:.4f} USD per vCPU-hour dearer than its family's lowest: "
                     "an operating system's licence is in the price"
                 )
-                refusals.append(row.note("refused", _ON_DEMAND, row.number[_ON_DEMAND], reason))
+                refusals.append(_refusal(row, reason))
                 refused.add(id(row))
     return [row for row in rows if id(row) not in refused]
 
@@ -223,34 +231,30 @@ def _add_hosts(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRow]:
     attachable accelerator admits.
     """
     hosts = {(row.text["region"], row.text["instance"]): row for row in rows}
-    kept: list[FeedRow] = []
+    accepted: list[FeedRow] = []
     for row in rows:
         if row.host_apart:
             count = row.number["device_count"]
             if not count:
-                reason = (
-                    "accelerator priced without its host instance, and how many there are is "
-                    "not known"
-                )
-                refusals.append(row.note("refused", "device_count", row.number[_ON_DEMAND], reason))
+                reason = f"{_NO_HOST} how many there are is not known"
+                refusals.append(_refusal(row, reason, "device_count"))
                 continue
-            host = hosts.get(
-                (row.text["region"], f"n1-standard-{_HOST_VCPUS_PER_DEVICE * count:.0f}")
-            )
+            host_name = f"n1-standard-{_HOST_VCPUS_PER_DEVICE * count:.0f}"
+            host = hosts.get((row.text["region"], host_name))
             if host is None or host.number[_ON_DEMAND] is None:
-                reason = "accelerator priced without its host instance, and no host price is known"
-                refusals.append(row.note("refused", "", row.number[_ON_DEMAND], reason))
+                refusals.append(_refusal(row, f"{_NO_HOST} no host price is known", ""))
                 continue
             _join_host(row, host)
-        kept.append(row)
-    return kept
+        accepted.append(row)
+    return accepted
 
 
 def _join_host(row: FeedRow, host: FeedRow) -> None:
     for name in PRICE_FIELDS:
-        own = row.number[name]
-        extra = host.number[name]
-        row.number[name] = None if own is None or extra is None else round(own + extra, 6)
+        price, host_price = row.number[name], host.number[name]
+        row.number[name] = (
+            None if price is None or host_price is None else round(price + host_price, 6)
+        )
     for name in ("vcpu_count", "host_memory_gib"):
         row.number[name] = host.number[name]
     name = host.text["instance"]
@@ -268,57 +272,59 @@ def _settle_sources(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRo
     """Keep the newest of several rows for one instance; it takes from the others what it does not
     know.
     """
-    kept: list[FeedRow] = []
+    settled: list[FeedRow] = []
     for same in _groups(rows, _identity):
-        newest, *others = sorted(same, key=lambda row: _age_key(row, "as_of"), reverse=True)
-        for other in others:
-            refusals.append(_superseded(other, newest))
-            _fill_unknown(newest, other)
-        kept.append(newest)
-    return kept
+        newest, *older_rows = sorted(same, key=lambda row: _age_key(row, "as_of"), reverse=True)
+        for older in older_rows:
+            refusals.append(_superseded(older, newest))
+            _fill_counts(newest, older)
+            _take_spot(newest, older)
+        settled.append(newest)
+    return settled
 
 
-def _superseded(other: FeedRow, newest: FeedRow) -> Finding:
-    price = other.number[_ON_DEMAND]
-    kept = newest.number[_ON_DEMAND]
-    agree = price is not None and kept is not None and math.isclose(price, kept, rel_tol=1e-3)
-    what = "the same on-demand price" if agree else "another on-demand price"
-    reason = f"two sources for one instance: {what} as the newer {newest.text['source']} ({kept})"
-    return other.note("refused", _ON_DEMAND, price, reason)
+def _superseded(older: FeedRow, newest: FeedRow) -> Finding:
+    old_price, price = older.number[_ON_DEMAND], newest.number[_ON_DEMAND]
+    is_same = old_price and price and math.isclose(old_price, price, rel_tol=1e-3)
+    relation = "the same on-demand price" if is_same else "another on-demand price"
+    source = newest.text["source"]
+    return _refusal(
+        older, f"two sources for one instance: {relation} as the newer {source} ({price})"
+    )
 
 
-def _fill_unknown(newest: FeedRow, other: FeedRow) -> None:
+def _fill_counts(newest: FeedRow, older: FeedRow) -> None:
     for name in ("vcpu_count", "host_memory_gib"):
-        if newest.number[name] is None and other.number[name] is not None:
-            newest.number[name] = other.number[name]
-            newest.note("corrected", name, "", f"unknown here; taken from {other.text['source']}")
-    spot = other.number[_SPOT]
-    on_demand = newest.number[_ON_DEMAND]
+        if newest.number[name] is None and older.number[name] is not None:
+            newest.number[name] = older.number[name]
+            newest.note("corrected", name, "", f"unknown here; taken from {older.text['source']}")
+
+
+def _take_spot(newest: FeedRow, older: FeedRow) -> None:
+    """The spot price of an older row, where it is the newer one, or the only one."""
+    spot, on_demand = older.number[_SPOT], newest.number[_ON_DEMAND]
     current = newest.number[_SPOT]
-    newer = current is None or _age_key(other, "spot_as_of") > _age_key(newest, "spot_as_of")
+    newer = current is None or _age_key(older, "spot_as_of") > _age_key(newest, "spot_as_of")
     if newer and spot is not None and (on_demand is None or spot <= on_demand):
         newest.number[_SPOT] = spot
-        newest.text["spot_as_of"] = other.text.get("spot_as_of") or other.text.get("as_of", "")
-        reason = f"newer or only spot price, from {other.text['source']}"
+        newest.text["spot_as_of"] = older.text.get("spot_as_of") or older.text.get("as_of", "")
+        reason = f"newer or only spot price, from {older.text['source']}"
         newest.note("corrected", _SPOT, "" if current is None else current, reason)
-        newest.text["note"] = f"spot from {other.text['source']}"
+        newest.text["note"] = f"spot from {older.text['source']}"
 
 
 def _offer(row: FeedRow) -> Offer:
     text = row.text
     number = row.number
     memory_gib = number["host_memory_gib"]
-    devices = number["device_count"]
-    spot_as_of = (
-        "" if number[_SPOT] is None else _iso(text.get("spot_as_of") or text.get("as_of", ""))
-    )
+    spot_as_of = text.get("spot_as_of") or text.get("as_of", "")
     return Offer(
         provider=text["provider"],
         region=text["region"],
         instance=text["instance"],
         device=text.get("device") or None,
         accelerator=text.get("accelerator", ""),
-        device_count=devices or None,
+        device_count=number["device_count"] or None,
         vcpu_count=number["vcpu_count"],
         vcpus_per_core=int(text["vcpus_per_core"]) if text.get("vcpus_per_core") else None,
         memory_bytes=None if memory_gib is None else memory_gib * _GIB,
@@ -328,7 +334,7 @@ def _offer(row: FeedRow) -> Offer:
         committed_3y_usd_per_hour=number["committed_3y_usd_per_hour"],
         source=text["source"],
         as_of=_iso(text.get("as_of", "")),
-        spot_as_of=spot_as_of,
+        spot_as_of="" if number[_SPOT] is None else _iso(spot_as_of),
         note=text.get("note", ""),
         disk_gb=number["disk_gb"] or None,
         minimum_billing_s=number["minimum_billing_s"] or _billing().get(text["provider"]),
@@ -358,10 +364,15 @@ def _age_key(row: FeedRow, name: str) -> str:
     return _iso(row.text.get(name) or row.text.get("as_of", "")).split("/")[-1]
 
 
-def _unit_price(row: FeedRow) -> float | None:
-    price = row.number[_ON_DEMAND]
-    units = row.number["device_count"] or row.number["vcpu_count"]
-    return None if price is None or not units else price / units
+def _unit_prices(rows: Iterable[FeedRow]) -> list[tuple[FeedRow, float]]:
+    """Rows whose price of an accelerator (or a vCPU) is known, with it."""
+    prices = []
+    for row in rows:
+        price = row.number[_ON_DEMAND]
+        units = row.number["device_count"] or row.number["vcpu_count"]
+        if price is not None and units:
+            prices.append((row, price / units))
+    return prices
 
 
 def _instance_group(row: FeedRow) -> Hashable | None:
@@ -388,4 +399,4 @@ def _identity(row: FeedRow) -> Hashable | None:
 def _groups(
     rows: Iterable[FeedRow], key: Callable[[FeedRow], Hashable | None]
 ) -> list[list[FeedRow]]:
-    return [own for name, own in grouped(rows, key).items() if name is not None]
+    return [group for name, group in grouped(rows, key).items() if name is not None]

@@ -21,15 +21,15 @@ def read_rules(path: Path) -> tuple[DeviceRule, ...]:
     Raises:
         ProfileError: If the file cannot be read or a row is wrong.
     """
-    rules: list[DeviceRule] = []
-    for place, row in csv_rows(Path(path)):
+    rules = []
+    for line, row in csv_rows(Path(path)):
         per_core = row.get("vcpus_per_core", "")
         if not row.get("provider") or not row.get("instance") or per_core not in ("", "1", "2"):
             problem = (
                 "a rule has provider, instance, accelerator, device and vcpus_per_core of "
                 "1, 2 or empty"
             )
-            raise ProfileError(str(path), [f"{place}: {problem}"])
+            raise ProfileError(str(path), [f"{line}: {problem}"])
         rule = DeviceRule(
             row["provider"],
             row["instance"],

@@ -120,7 +120,10 @@ def clean_row(raw: Mapping[str, str | None], known_regions: Collection[str] = ()
         RefusedRowError: If the row has no usable price, or is malformed.
     """
     row = FeedRow(_stripped_keys(raw))
-    _strip_values(row)
+    for name, value in row.text.items():
+        if value != value.strip():
+            row.text[name] = value.strip()
+            row.note("corrected", name, repr(value), "blanks around the value removed")
     for name in ("provider", "region", "instance", "source"):
         if not row.text.get(name):
             raise RefusedRowError(f"{name} is empty")
@@ -133,8 +136,8 @@ def clean_row(raw: Mapping[str, str | None], known_regions: Collection[str] = ()
     _spell_region(row, known_regions)
     if all(row.number[name] is None for name in PRICE_FIELDS):
         raise RefusedRowError("no price is known")
-    told = row.number.keys() - {"on_demand_usd_per_hour"}
-    row.text = {name: value for name, value in row.text.items() if value and name not in told}
+    numbers = row.number.keys() - {"on_demand_usd_per_hour"}
+    row.text = {name: value for name, value in row.text.items() if value and name not in numbers}
     return row
 
 
@@ -150,22 +153,13 @@ def _stripped_keys(raw: Mapping[str, str | None]) -> dict[str, str]:
     return text
 
 
-def _strip_values(row: FeedRow) -> None:
-    for name, value in row.text.items():
-        if value != value.strip():
-            row.text[name] = value.strip()
-            row.note("corrected", name, repr(value), "blanks around the value removed")
-
-
 def _read_committed(row: FeedRow) -> None:
     """Feeds that have no column for committed prices put them into the note."""
     note = row.text.get("note", "")
-    match = _COMMITTED.search(note)
-    if match:
-        row.text["committed_1y_usd_per_hour"], row.text["committed_3y_usd_per_hour"] = (
-            match.groups()
-        )
-        row.text["note"] = note.replace(match.group(0), "").strip("; ")
+    if match := _COMMITTED.search(note):
+        row.text["committed_1y_usd_per_hour"] = match[1]
+        row.text["committed_3y_usd_per_hour"] = match[2]
+        row.text["note"] = note.replace(match[0], "").strip("; ")
 
 
 def _number(row: FeedRow, name: str) -> float | None:
@@ -178,15 +172,16 @@ def _number(row: FeedRow, name: str) -> float | None:
         raise RefusedRowError(f"{name} = {text[:40]!r} is not a number") from None
     if not math.isfinite(value) or value < 0:
         raise RefusedRowError(f"{name} = {text[:40]} is not a finite number >= 0")
-    return _whole_fraction(value) if name == "device_count" else value
+    return _exact_fraction(value) if name == "device_count" and 0 < value < 1 else value
 
 
-def _whole_fraction(count: float) -> float:
-    """0.167 and 0.333 of a device are a sixth and a third, rounded by the feed."""
-    if 0 < count < 1:
-        nearest = round(1 / count)
-        return 1 / nearest if abs(1 / nearest - count) < 5e-4 else count
-    return count
+def _exact_fraction(count: float) -> float:
+    """0.167 and 0.333 of a device are a sixth and a third, rounded by the feed.
+
+    Estimate: feeds round to three digits.
+    """
+    exact = 1 / round(1 / count)
+    return exact if abs(exact - count) < 5e-4 else count
 
 
 def _name_vcpus(row: FeedRow) -> None:
@@ -196,9 +191,8 @@ def _name_vcpus(row: FeedRow) -> None:
     size = _AZURE_SIZE.fullmatch(row.text["instance"])
     if size and row.text["provider"] == "azure" and row.number["vcpu_count"] is None:
         row.number["vcpu_count"] = float(size[1])
-        row.note(
-            "corrected", "vcpu_count", "", f"empty; {size[1]} by the provider's naming convention"
-        )
+        reason = f"empty; {size[1]} by the provider's naming convention"
+        row.note("corrected", "vcpu_count", "", reason)
 
 
 def _drop_unknown_prices(row: FeedRow) -> None:
@@ -207,12 +201,9 @@ def _drop_unknown_prices(row: FeedRow) -> None:
         if value == 0:
             row.number[name] = None
             row.note("corrected", name, row.text[name], "0.00 means unknown in feeds; left unknown")
-    if row.number["on_demand_usd_per_hour"] == _TPU_SENTINEL_USD and _is_tpu(row):
+    is_tpu = "tpu" in (row.text.get("accelerator", "") + row.text["instance"]).lower()
+    if is_tpu and row.number["on_demand_usd_per_hour"] == _TPU_SENTINEL_USD:
         raise RefusedRowError("700.0 is a placeholder for TPUs without a price")
-
-
-def _is_tpu(row: FeedRow) -> bool:
-    return "tpu" in (row.text.get("accelerator", "") + row.text["instance"]).lower()
 
 
 def _drop_impossible_spot(row: FeedRow) -> None:
@@ -232,14 +223,14 @@ def _drop_impossible_spot(row: FeedRow) -> None:
         row.note("corrected", "spot_usd_per_hour", row.text["spot_usd_per_hour"], reason)
 
 
-def _spell_region(row: FeedRow, known: Collection[str]) -> None:
+def _spell_region(row: FeedRow, known_regions: Collection[str]) -> None:
     region = row.text["region"]
     slug = re.sub(r"[^a-z0-9-]+", "-", region.lower()).strip("-")
     if not slug:
         raise RefusedRowError(f"region {region!r} has no letter and no digit")
-    if known and slug not in known:
+    if known_regions and slug not in known_regions:
         # Another number is another region, not a misspelling.
-        same_number = [name for name in known if _digits(name) == _digits(slug)]
+        same_number = [name for name in known_regions if _digits(name) == _digits(slug)]
         near = difflib.get_close_matches(slug, same_number, n=2, cutoff=0.85)
         if not near:
             raise RefusedRowError(f"region {region!r} is not one of {row.text['provider']}'s")

@@ -49,10 +49,10 @@ def import_offers(source: str, as_of: str = "") -> Ingested:
     rows = _skypilot(path) if is_catalogue else _rows(path)
     dated = ({**row, "as_of": row.get("as_of") or as_of} for row in rows)
     rules = read_rules(folder / "device_rules.csv")
-    found = ingest(dated, rules, read_regions(folder / "regions.csv"))
-    if not found.offers and not found.refusals:
+    ingested = ingest(dated, rules, read_regions(folder / "regions.csv"))
+    if not ingested.offers and not ingested.refusals:
         raise ProfileError(source, ["no price in it"])
-    return found
+    return ingested
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, str | None]]:
@@ -70,7 +70,7 @@ def _rows(path: Path) -> Iterator[Mapping[str, str | None]]:
 def _skypilot(source: Path) -> Iterator[Mapping[str, str | None]]:
     """A row for each instance of a region: on-demand of its first zone, spot of its cheapest."""
     for path in sorted(source.glob(f"**/{_TABLE}")) if source.is_dir() else [source.resolve()]:
-        known: dict[tuple[str, str, str], dict[str, str | None]] = {}
+        instances: dict[tuple[str, str, str], dict[str, str | None]] = {}
         for raw in _rows(path):
             row = {ours: raw.get(theirs) or "" for theirs, ours in _COLUMNS.items()}
             row |= {
@@ -78,13 +78,14 @@ def _skypilot(source: Path) -> Iterator[Mapping[str, str | None]]:
                 "source": f"skypilot-catalog:{path.parent.name}/{path.name}",
             }
             key = (row["region"], row["instance_type"], row["accelerator_name"])
-            first = known.setdefault(key, {**row, "note": "spot = cheapest zone"})
-            first["spot_price_usd_per_h"] = _cheaper(first["spot_price_usd_per_h"], row)
-        yield from known.values()
+            instance = instances.setdefault(key, {**row, "note": "spot = cheapest zone"})
+            spots = (instance["spot_price_usd_per_h"], row["spot_price_usd_per_h"])
+            instance["spot_price_usd_per_h"] = _cheaper(*spots)
+        yield from instances.values()
 
 
-def _cheaper(spot: str | None, row: Mapping[str, str]) -> str:
-    prices = [text for text in (spot, row["spot_price_usd_per_h"]) if text]
+def _cheaper(spot: str | None, other_spot: str) -> str:
+    prices = [text for text in (spot, other_spot) if text]
     try:
         return min(prices, key=float, default="")
     except ValueError:
