@@ -10,6 +10,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,7 @@ from accelsim.files.datafile import read_text
 from accelsim.frozen import frozen
 from accelsim.handover.engines import serving_options
 from accelsim.handover.line import LaunchLine, Problem, read_line
+from accelsim.handover.model_sizes import model_size
 from accelsim.handover.trainers import device_count, plan_of
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Document, Values
@@ -43,7 +45,7 @@ USUAL_USERS = 16
 #: What the name of a checkpoint says of its format.
 _FORMATS = {"fp8": "fp8", "nvfp4": "nvfp4", "fp4": "nvfp4", "mxfp4": "mxfp4", "awq": "w4a16"}
 _FORMATS |= {"gptq": "w4a16", "int4": "w4a16", "w4a16": "w4a16", "w8a8": "w8a8", "w8a16": "w8a16"}
-_NAMED = re.compile(rf"[-_.]({'|'.join(_FORMATS)})(?:[-_.]int[48])?\Z", re.IGNORECASE)
+_FORMAT_SUFFIX = re.compile(rf"[-_.]({'|'.join(_FORMATS)})(?:[-_.]int[48])?\Z", re.IGNORECASE)
 #: A checkpoint's month, as in Qwen3-235B-A22B-Instruct-2507.
 _MONTH = re.compile(r"(?:-(?:instruct|thinking))?-\d{4}\Z", re.IGNORECASE)
 _SERVED = (
@@ -89,9 +91,9 @@ class LineCheck(Result):
     found: Mapping[str, Metric] = field(default_factory=dict)
     inputs: Values = field(default_factory=dict)
 
-    def with_problems(self, *more: Problem) -> LineCheck:
+    def with_problems(self, *problems: Problem) -> LineCheck:
         """The same with problems more."""
-        return replace(self, problems=(*self.problems, *more))
+        return replace(self, problems=(*self.problems, *problems))
 
     @property
     def fits(self) -> bool:
@@ -115,14 +117,16 @@ class LineCheck(Result):
 
     def figures(self) -> Document:
         """The answer in plain values."""
-        said = asdict(self)
+        fields = asdict(self)
         names = ("line", "program", "version", "workload", "device", "devices", "settings")
-        found: Document = {name: said[name] for name in names}
-        found |= {"fits": self.fits, "problems": [asdict(one) for one in self.problems]}
+        figures: Document = {name: fields[name] for name in names}
+        figures |= {"fits": self.fits, "problems": [asdict(problem) for problem in self.problems]}
         for name, metric in self.metrics.items():
-            whole, dot, part = name.partition(".")
-            found[whole] = found.get(whole, {}) | {part: metric.value} if dot else metric.value
-        return found
+            quantity, dot, statistic = name.partition(".")
+            figures[quantity] = (
+                figures.get(quantity, {}) | {statistic: metric.value} if dot else metric.value
+            )
+        return figures
 
 
 @frozen
@@ -144,78 +148,93 @@ class LineQuestion:
     price: PriceChoice = PriceChoice()
 
 
-def line_text(words: str) -> str:
+def line_text(source: str) -> str:
     """A line, or that of the file that is named.
 
     Args:
-        words: The line, or a path.
+        source: The line, or a path.
 
     Raises:
         ProfileError: If the file cannot be read.
     """
-    is_path = " " not in words.strip() and Path(words).is_file()
-    return read_text(Path(words)) if is_path else words
+    is_path = " " not in source.strip() and Path(source).is_file()
+    return read_text(Path(source)) if is_path else source
 
 
-def check_line(text: str, asked: LineQuestion | None = None) -> LineCheck:
+def check_line(text: str, question: LineQuestion | None = None) -> LineCheck:
     """Judge a line.
 
     Args:
         text: The line.
-        asked: Device, load and price.
+        question: Device, load and price.
 
     Raises:
         InvalidValueError: If it is no line of a program that is known, or names no model.
         UnknownNameError: If the model, device or version is unknown.
     """
-    question = asked or LineQuestion()
+    question = question or LineQuestion()
     line = _configured(read_line(text, question.version))
     inner = line.script or line
-    problems = [*line.problems, *(inner.problems if inner is not line else ())]
-    found = LineCheck(str(line), inner.launcher.name, inner.version, problems=tuple(problems))
+    problems = line.problems if line.script is None else (*line.problems, *line.script.problems)
+    check = LineCheck(str(line), inner.launcher.name, inner.version, problems=problems)
     if inner.launcher.runs == "processes":
-        return replace(found, notes=("only torchrun's own options are known of this script",))
-    named = question.model or _model_of(inner)
-    if named is None:
+        return replace(check, notes=("only torchrun's own options are known of this script",))
+    model = question.model or _model_of(inner)
+    if model is None:
         allowed = "the workload that the line trains or serves"
         raise InvalidValueError("model", None, allowed, "Add --model; see accelsim workloads list.")
-    workload, written = model_of(named)
-    said = {"precision": written, **line.settings, **inner.settings}
-    asks = _Asked(workload, question, {n: value for n, value in said.items() if value is not None})
-    found = replace(
-        found,
+    workload, precision = model_of(model)
+    settings: Document = {**line.settings, **inner.settings}
+    if precision is not None:
+        settings = {"precision": precision, **settings}
+    case = _Case(inner, workload, question, settings)
+    check = replace(
+        check,
         workload=workload.name,
-        settings=asks.settings,
-        device=None if asks.device is None else asks.device.name,
-        notes=tuple(_notes(inner, question)),
+        settings=settings,
+        device=None if case.device is None else case.device.name,
+        notes=tuple(case.notes()),
     )
-    return (_served if inner.launcher.runs == "engine" else _trained)(found, inner, asks)
-
-
-def _notes(line: LaunchLine, question: LineQuestion) -> Iterator[str]:
-    """What of a line is not judged."""
-    if line.unread:
-        yield f"not part of the prediction: {', '.join(line.unread)}"
-    if question.device is None:
-        yield "without --device, neither memory nor cost is checked"
+    return (_served if inner.launcher.runs == "engine" else _trained)(check, case)
 
 
 @frozen(slots=False)
-class _Asked:
+class _Case:
+    """A line of an engine or trainer, the model that it runs, and what is asked of both."""
+
+    line: LaunchLine
     workload: Workload
     question: LineQuestion
     settings: Document
 
     @cached_property
     def device(self) -> DeviceProfile | None:
-        named = self.question.device
-        return None if named is None else catalog.device(named)
+        name = self.question.device
+        return None if name is None else catalog.device(name)
+
+    @property
+    def context(self) -> int:
+        """The longest request that the line asks for; -1 where it leaves that to the model."""
+        return int(self.settings.get("max_context", -1))
 
     def usd_per_hour(self, devices: int) -> float | None:
         if self.device is None:
             return None
-        each = device_price(self.device, self.question.price).usd_per_hour
-        return None if each is None else each * devices
+        device_usd_per_hour = device_price(self.device, self.question.price).usd_per_hour
+        return None if device_usd_per_hour is None else device_usd_per_hour * devices
+
+    def notes(self) -> Iterator[str]:
+        """What of the line is not judged."""
+        if self.line.unread:
+            yield f"not part of the prediction: {', '.join(self.line.unread)}"
+        if self.device is None:
+            yield "without --device, neither memory nor cost is checked"
+
+    def problem(self, error: InputError) -> Problem:
+        """What an error says, at the option that it is about."""
+        name = error.field if isinstance(error, InvalidValueError) else "memory"
+        meaning = self.line.launcher.means.get(name)
+        return Problem(name if meaning is None else meaning.option, str(error))
 
 
 def model_of(name: str) -> tuple[Workload, str | None]:
@@ -227,16 +246,12 @@ def model_of(name: str) -> tuple[Workload, str | None]:
     try:
         return workload_catalog.workload(name), None
     except UnknownNameError:
-        bare, written = name, _NAMED.search(name)
-        if written is not None:
-            bare = name[: written.start()]
-        for short in (bare, _MONTH.sub("", bare)):
-            if short != name:
-                try:
-                    found = workload_catalog.workload(short)
-                except UnknownNameError:
-                    continue
-                return found, None if written is None else _FORMATS[written[1].lower()]
+        suffix = _FORMAT_SUFFIX.search(name)
+        bare_name = name if suffix is None else name[: suffix.start()]
+        precision = None if suffix is None else _FORMATS[suffix[1].lower()]
+        for shorter_name in (bare_name, _MONTH.sub("", bare_name)):
+            with suppress(UnknownNameError):
+                return workload_catalog.workload(shorter_name), precision
         raise
 
 
@@ -259,16 +274,16 @@ def _configured(line: LaunchLine) -> LaunchLine:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidValueError("--job.config_file", path, f"a TOML file ({error})") from None
-    words = [f"--{name}={text}" for name, text in _leaves(tables)]
-    said = read_line(shlex.join(["torchrun", *inner.words, *words]), inner.version)
-    if said.script is None:
+    arguments = [f"--{name}={text}" for name, text in _leaves(tables)]
+    configured = read_line(shlex.join(["torchrun", *inner.command, *arguments]), inner.version)
+    if configured.script is None:
         return line
-    read = replace(
+    trainer_line = replace(
         inner,
-        options={**said.script.options, **inner.options},
-        problems=(*said.script.problems, *inner.problems),
+        options={**configured.script.options, **inner.options},
+        problems=(*configured.script.problems, *inner.problems),
     )
-    return replace(line, script=read)
+    return replace(line, script=trainer_line)
 
 
 def _leaves(tables: Values, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -277,147 +292,122 @@ def _leaves(tables: Values, prefix: str = "") -> Iterator[tuple[str, str]]:
             yield from _leaves(value, f"{prefix}{name}.")
         elif isinstance(value, bool):
             yield prefix + name, str(value).lower()
+        elif isinstance(value, list):
+            yield prefix + name, " ".join(map(str, value))
         else:
-            yield (
-                prefix + name,
-                " ".join(map(str, value)) if isinstance(value, list) else str(value),
-            )
+            yield prefix + name, str(value)
 
 
-def _problem(line: LaunchLine, error: InputError) -> Problem:
-    """What an error says, at the option that it is about."""
-    name = error.field if isinstance(error, InvalidValueError) else "memory"
-    meaning = line.launcher.means.get(name)
-    return Problem(name if meaning is None else meaning.option, str(error))
-
-
-def _check_layout(
-    workload: Workload, options: ServingOptions, context: int
-) -> Iterator[InputError]:
+def _check_layout(options: ServingOptions, case: _Case) -> Iterator[InputError]:
     """What of the model forbids a layout, on whatever device."""
-    parameters = workload.parameters
-    heads, layers = (int(getattr(parameters, name, 0)) for name in ("heads", "layers"))
+    model = case.workload
+    heads, layers = (model_size(model, name) for name in ("heads", "layers"))
     try:
         split_evenly("tp", options.tp if heads else 1, heads, "attention heads")
     except InvalidValueError as error:
         yield error
     if options.pp > max(layers, 1):
         yield InvalidValueError("pp", options.pp, f"at most {max(layers, 1)} layers")
-    most = getattr(parameters, "max_positions", 0)
-    if most and context > most:
-        allowed = f"at most {most:,} tokens, the longest text {workload.name} was trained for"
-        yield InvalidValueError("max_context", context, allowed)
+    trained_tokens = model_size(model, "max_positions")
+    if trained_tokens and case.context > trained_tokens:
+        allowed = (
+            f"at most {trained_tokens:,} tokens, the longest text {model.name} was trained for"
+        )
+        yield InvalidValueError("max_context", case.context, allowed)
 
 
-def _served(found: LineCheck, line: LaunchLine, asks: _Asked) -> LineCheck:
+def _served(check: LineCheck, case: _Case) -> LineCheck:
     """Judge an engine's line: layout, memory, context, then the load."""
-    context = int(asks.settings.get("max_context", -1))
-    engine = f"{line.launcher.name}@{asks.question.version or line.version}"
+    line, settings = case.line, case.settings
+    engine = f"{line.launcher.name}@{case.question.version or line.version}"
     try:
-        options = serving_options(asks.settings, engine)
-        problems = [_problem(line, one) for one in _check_layout(asks.workload, options, context)]
+        options = serving_options(settings, engine)
+        check = check.with_problems(*map(case.problem, _check_layout(options, case)))
+        devices = options.devices_per_replica * options.replicas
+        check = replace(check, devices=devices)
+        if case.device is None or not check.fits:
+            return check
+        load = case.question.load or Arrivals(users=USUAL_USERS)
+        precision = settings.get("precision") or settings.get("dtype")
+        formats = ModelOptions(precision=precision, kv_format=settings.get("kv_format"))
+        run = RunOptions(model=formats)
+        result = serve(case.workload, case.device.name, load, options, run, case.question.price)
     except InputError as error:
-        return found.with_problems(_problem(line, error))
-    devices = options.devices_per_replica * options.replicas
-    found = replace(found, devices=devices).with_problems(*problems)
-    if problems or found.device is None:
-        return found
-    load = asks.question.load or Arrivals(users=USUAL_USERS)
-    run, price = _run_options(asks.settings), asks.question.price
-    try:
-        result = serve(asks.workload, found.device, load, options, run, price)
-    except InputError as error:
-        return found.with_problems(_problem(line, error))
+        return check.with_problems(case.problem(error))
     return replace(
-        _with_context(found, line, result, asks),
-        cost_usd_per_hour=asks.usd_per_hour(devices),
-        found={name: one for name, one in result.metrics.items() if name in _SERVED},
+        _with_context(check, result, case),
+        cost_usd_per_hour=case.usd_per_hour(devices),
+        found={name: metric for name, metric in result.metrics.items() if name in _SERVED},
         inputs=dict(result.inputs),
     )
 
 
-def _with_context(
-    found: LineCheck, line: LaunchLine, result: ServingResult, asks: _Asked
-) -> LineCheck:
+def _with_context(check: LineCheck, result: ServingResult, case: _Case) -> LineCheck:
     """What of context and load a line does not hold: a problem where the engine does not start."""
-    context = int(asks.settings.get("max_context", -1))
-    short = _short(line, result, asks.workload, context)
-    told = short if line.launcher.holds_context else []
-    notes = [one.problem for one in short if not told]
-    notes = [*found.notes, *notes, *_load_notes(result, context), *result.warnings]
-    return replace(found, notes=tuple(notes)).with_problems(*told)
-
-
-def _run_options(settings: Values) -> RunOptions:
-    """Formats that a line says."""
-    precision = settings.get("precision") or settings.get("dtype")
-    return RunOptions(model=ModelOptions(precision=precision, kv_format=settings.get("kv_format")))
-
-
-def _short(
-    line: LaunchLine, result: ServingResult, workload: Workload, context: int
-) -> list[Problem]:
-    """A cache that is smaller than the context: that of the line, or the model's."""
-    held = result.kv_cache_tokens or 0
-    wanted = context if context > 0 else int(getattr(workload.parameters, "max_positions", 0))
-    option = line.launcher.means["max_context"].option
-    text = f"the cache holds {held:,} tokens, and the context is {wanted:,}"
-    return [Problem(option, text, f"Give {option} {held}, or more memory.")] * (held < wanted)
-
-
-def _load_notes(result: ServingResult, context: int) -> Iterator[str]:
-    """What of the load a line does not serve."""
-    longest = 0 if result.log is None else result.log.requests.longest
-    if 0 < context < longest:
-        yield f"the load has requests of up to {longest:,} tokens"
+    notes = [*check.notes]
+    cache_tokens = result.kv_cache_tokens or 0
+    context = case.context if case.context > 0 else model_size(case.workload, "max_positions")
+    if cache_tokens < context:
+        option = case.line.launcher.means["max_context"].option
+        text = f"the cache holds {cache_tokens:,} tokens, and the context is {context:,}"
+        if case.line.launcher.holds_context:
+            remedy = f"Give {option} {cache_tokens}, or more memory."
+            check = check.with_problems(Problem(option, text, remedy))
+        else:
+            notes.append(text)
+    longest_tokens = 0 if result.log is None else result.log.requests.longest
+    if 0 < case.context < longest_tokens:
+        notes.append(f"the load has requests of up to {longest_tokens:,} tokens")
     if result.saturated:
-        yield "the load is more than it serves"
+        notes.append("the load is more than it serves")
+    return replace(check, notes=(*notes, *result.warnings))
 
 
-def _trained(found: LineCheck, line: LaunchLine, asks: _Asked) -> LineCheck:
+def _trained(check: LineCheck, case: _Case) -> LineCheck:
     """Judge a trainer's line: shapes that it states, memory and an iteration."""
-    said, trainer = asks.settings, line.launcher.name
-    found = found.with_problems(*_other_shape(line, asks))
+    settings, trainer = case.settings, case.line.launcher.name
+    check = check.with_problems(*_other_shape(case))
     try:
-        devices = device_count(trainer, said)
-        found = replace(found, devices=devices)
-        if found.device is None or not found.fits:
-            return found
-        plan, batch = plan_of(trainer, said, devices)
-        run: Document = {"execution": "compiled"} if said.get("compiles") else {}
-        run |= {"seq_len": said["seq_len"]} if "seq_len" in said else {}
+        devices = device_count(trainer, settings)
+        check = replace(check, devices=devices)
+        if case.device is None or not check.fits:
+            return check
+        plan, batch = plan_of(trainer, settings, devices)
+        run: Document = {"execution": "compiled"} if settings.get("compiles") else {}
+        run |= {"seq_len": settings["seq_len"]} if "seq_len" in settings else {}
         result = train(
-            asks.workload,
-            price=asks.question.price,
+            case.workload,
+            price=case.question.price,
             plan=plan_on(devices, plan),
-            device=found.device,
+            device=case.device.name,
             gpus=devices,
             global_batch=batch,
             stack=trainer,
-            precision=said.get("precision", "bf16"),
+            precision=settings.get("precision", "bf16"),
             **run,
         )
     except InputError as error:
-        return found.with_problems(_problem(line, error))
-    metrics = {name: one for name, one in result.metrics.items() if name in _TRAINED}
-    hourly, tokens_per_s = asks.usd_per_hour(devices), result.tokens_per_s
-    if hourly is not None and tokens_per_s:
-        cost = hourly / 3600.0 / tokens_per_s * _PER_MILLION
-        metrics["cost_usd_per_million_tokens"] = Metric(cost)
+        return check.with_problems(case.problem(error))
+    metrics = {name: metric for name, metric in result.metrics.items() if name in _TRAINED}
+    usd_per_hour, tokens_per_s = case.usd_per_hour(devices), result.tokens_per_s
+    if usd_per_hour is not None and tokens_per_s:
+        usd_per_million_tokens = usd_per_hour / 3600.0 / tokens_per_s * _PER_MILLION
+        metrics["cost_usd_per_million_tokens"] = Metric(usd_per_million_tokens)
     return replace(
-        found,
-        notes=(*found.notes, *result.warnings),
-        cost_usd_per_hour=hourly,
+        check,
+        notes=(*check.notes, *result.warnings),
+        cost_usd_per_hour=usd_per_hour,
         found=metrics,
         inputs=dict(result.inputs),
     )
 
 
-def _other_shape(line: LaunchLine, asks: _Asked) -> Iterator[Problem]:
+def _other_shape(case: _Case) -> Iterator[Problem]:
     """Sizes that a line states and that are not the model's."""
+    model = case.workload
     for name in ("layers", "heads", "hidden_size"):
-        stated = asks.settings.get(name)
-        own = getattr(asks.workload.parameters, name, stated)
-        if stated not in {None, own}:
-            option, text = line.launcher.means[name].option, f"{stated} is not {own}"
-            yield Problem(option, f"{text}, {asks.workload.name}'s", "Change it, or name --model.")
+        stated = case.settings.get(name)
+        size = getattr(model.parameters, name, stated)
+        if stated not in {None, size}:
+            option, text = case.line.launcher.means[name].option, f"{stated} is not {size}"
+            yield Problem(option, f"{text}, {model.name}'s", "Change it, or name --model.")

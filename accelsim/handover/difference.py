@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import ClassVar
@@ -31,7 +31,7 @@ _JOULES_PER_KWH = 3.6e6
 _TIMES = ("ttft_p99_s", "tpot_p99_s")
 _HELD = ("slo_probability", "deadline_probability")
 #: Changes that the sentence names.
-_MOST_SAID = 5
+_MOST_CHANGES = 5
 #: Figures that are compared, of which less is better: our name, and where results of a kind have
 #: it. The first that both have are those of the sentence.
 _OF_LOAD = {
@@ -104,8 +104,11 @@ class PlanDifference(Result):
     @property
     def metrics(self) -> dict[str, Metric]:
         """Changes of figures, as shares."""
-        known = {row["what"]: row["change_fraction"] for row in self.changes}
-        return {f"{name}_change_fraction": Metric(x) for name, x in known.items() if x is not None}
+        return {
+            f"{row['what']}_change_fraction": Metric(row["change_fraction"])
+            for row in self.changes
+            if row["change_fraction"] is not None
+        }
 
     def figures(self) -> Document:
         """The answer in plain values."""
@@ -118,7 +121,7 @@ class PlanDifference(Result):
 
 
 def difference(
-    old: str, new: str, asked: LineQuestion | None = None, tolerance: float = TOLERANCE
+    old: str, new: str, question: LineQuestion | None = None, tolerance: float = TOLERANCE
 ) -> PlanDifference:
     """Compare two.
 
@@ -126,7 +129,7 @@ def difference(
         old: A scenario (YAML or JSON), saved JSON of `plan`, `serve`, `train` or `check`, or a line
             or its file.
         new: The same.
-        asked: Device, load and price, for lines.
+        question: Device, load and price, for lines.
         tolerance: Share of a figure that is not told apart.
 
     Raises:
@@ -135,47 +138,51 @@ def difference(
     """
     if not 0 <= tolerance < 1:
         raise InvalidValueError("tolerance", tolerance, "0 to below 1")
-    question = asked or LineQuestion()
+    question = question or LineQuestion()
     before = _standing(old, question)
     after = before if _content(old) == _content(new) else _standing(new, question)
     names = [name for name in before.figures if name in after.figures]
     if not names:
         allowed = f"what has a figure of a {before.kind} in it, not a {after.kind}"
         raise InvalidValueError("new", new, allowed, "Compare two of one kind.")
-    rows = [_row(name, before.figures[name], after.figures[name], tolerance) for name in names]
-    judged = [*_fit(before, after), *(row for row in rows if row["verdict"])]
+    rows = [
+        _figure_row(name, before.figures[name], after.figures[name], tolerance) for name in names
+    ]
+    judged = [row for row in rows if row["verdict"]]
+    if before.fits != after.fits:
+        verdict = "better" if after.fits else "worse"
+        judged.insert(0, _row("fits", before.fits, after.fits) | {"verdict": verdict})
     is_worse = any(row["verdict"] == "worse" for row in judged)
     sentence = _sentence(judged, tolerance)
-    changes = (*judged, *_made_of(before.settings, after.settings))
+    settings = [
+        _row(name, before.settings.get(name), after.settings.get(name))
+        for name in {**before.settings, **after.settings}
+        if before.settings.get(name) != after.settings.get(name)
+    ]
+    changes = (*judged, *settings)
     return PlanDifference(changes, tolerance, is_worse, sentence, {"old": old, "new": new})
 
 
-def _fit(before: Standing, after: Standing) -> Iterator[Document]:
-    """Whether there is an answer, where that changes."""
-    if before.fits != after.fits:
-        row: Document = {"what": "fits", "before": before.fits, "after": after.fits}
-        yield {**row, **_NOTHING, "verdict": "better" if after.fits else "worse"}
+def _row(name: str, before: object, after: object) -> Document:
+    """A row that neither is better nor worse."""
+    return {
+        "what": name,
+        "before": before,
+        "after": after,
+        "change_fraction": None,
+        "verdict": "",
+    }
 
 
-def _made_of(before: Values, after: Values) -> Iterator[Document]:
-    """Settings that change."""
-    for name in {**before, **after}:
-        if before.get(name) != after.get(name):
-            row = {"what": name, "before": before.get(name), "after": after.get(name)}
-            yield {**row, **_NOTHING}
-
-
-_NOTHING: Document = {"change_fraction": None, "verdict": ""}
-
-
-def _row(name: str, before: float | None, after: float | None, tolerance: float) -> Document:
-    """A figure's change."""
-    row: Document = {"what": name, "before": before, "after": after, **_NOTHING}
+def _figure_row(name: str, before: float | None, after: float | None, tolerance: float) -> Document:
+    """A figure's change: the difference of fractions, relative of others."""
+    row = _row(name, before, after)
     if before is None or after is None or before == after:
         return row
-    change = (
-        after - before if name.endswith("_fraction") else after / before - 1 if before else math.inf
-    )
+    if name.endswith("_fraction"):
+        change = after - before
+    else:
+        change = after / before - 1 if before else math.inf
     row["change_fraction"] = change if math.isfinite(change) else None
     if abs(change) > tolerance:
         row["verdict"] = "worse" if change > 0 else "better"
@@ -186,11 +193,11 @@ def _sentence(rows: Sequence[Values], tolerance: float) -> str:
     """The changes in words."""
     if not rows:
         return f"Nothing changes by more than {written('tolerance_fraction', tolerance)}."
-    text = ", ".join(_said(row) for row in rows[:_MOST_SAID])
+    text = ", ".join(_change_text(row) for row in rows[:_MOST_CHANGES])
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _said(row: Values) -> str:
+def _change_text(row: Values) -> str:
     name, change = row["what"], row["change_fraction"]
     if name == "fits":
         return "it fits now" if row["after"] else "it does not fit any more"
@@ -222,19 +229,19 @@ def _standing(source: str, question: LineQuestion) -> Standing:
         if path.suffix.lower() in _READERS:
             raise InvalidValueError("file", source, "a file that exists", "Check its path.")
         return _of_line(source, question)
-    read = _READERS.get(path.suffix.lower())
-    if read is None:
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
         return _of_line(read_text(path), question)
-    document = read(path)
+    document = reader(path)
     kind = document.get("kind")
     if kind is None:
         return _of_plan(plan(path, best_alone=True).to_dict())
-    made = _KINDS.get(str(kind))
-    if made is None:
+    standing_of = _KINDS.get(str(kind))
+    if standing_of is None:
         allowed = f"the JSON of {', '.join(_KINDS)}, or a scenario"
         raise InvalidValueError("kind", kind, allowed)
     try:
-        return made(document)
+        return standing_of(document)
     except (LookupError, TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
@@ -249,16 +256,16 @@ _READERS: Mapping[str, Callable[[Path], Document]] = {
 }
 
 
-def _named(document: Values, places: Mapping[str, str]) -> dict[str, float | None]:
+def _figures(document: Values, paths: Mapping[str, str]) -> dict[str, float | None]:
     """Figures that a document has, by our names."""
-    found: dict[str, float | None] = {}
-    for name, place in places.items():
+    figures: dict[str, float | None] = {}
+    for name, path in paths.items():
         try:
-            value = value_at(document, place)
+            value = value_at(document, path)
         except LookupError:
             continue
-        found[name] = float(value) if isinstance(value, int | float) else None
-    return found
+        figures[name] = float(value) if isinstance(value, int | float) else None
+    return figures
 
 
 def _texts(settings: Values) -> dict[str, str]:
@@ -270,21 +277,23 @@ def _of_line(text: str, question: LineQuestion) -> Standing:
 
 
 def _of_check(document: Values) -> Standing:
-    places = {"cost_usd_per_hour": "cost_usd_per_hour", **_OF_RUN, **_OF_LOAD}
+    paths = {"cost_usd_per_hour": "cost_usd_per_hour", **_OF_RUN, **_OF_LOAD}
     names = ("program", "version", "workload", "device", "devices")
     settings = {name: document[name] for name in names} | dict(document["settings"])
-    return Standing("line", _named(document, places), _texts(settings), bool(document["fits"]))
+    return Standing("line", _figures(document, paths), _texts(settings), bool(document["fits"]))
 
 
 def _of_load(document: Values) -> Standing:
     names = ("workload", "device", "devices", "engine", "replicas")
     settings = {name: document[name] for name in names} | dict(document["plan"])
-    kept = {n: v for n, v in settings.items() if not n.endswith(("_bytes", "blocks_range"))}
-    return Standing("load", _named(document, _OF_LOAD), _texts(kept), not document["saturated"])
+    compared = {n: v for n, v in settings.items() if not n.endswith(("_bytes", "blocks_range"))}
+    return Standing(
+        "load", _figures(document, _OF_LOAD), _texts(compared), not document["saturated"]
+    )
 
 
 def _of_training(document: Values) -> Standing:
-    figures = _named(document, _OF_RUN)
+    figures = _figures(document, _OF_RUN)
     figures["risk_fraction"] = 1.0 - float(document["fit_probability_fraction"])
     names = ("workload", "device", "device_count", "precision")
     settings = {name: document[name] for name in names} | {"plan": document["inputs"]["plan"]}
@@ -299,54 +308,47 @@ def _of_plan(document: Values) -> Standing:
     figures = _plan_figures(best)
     settings: dict[str, str] = {}
     scenario = Scenario.model_validate(document["inputs"])
-    services = {one.name: one for one in scenario.services}
+    services = {service.name: service for service in scenario.services}
     rows = document["placement"]
-    for one, row in zip(of_rows(scenario, rows), rows, strict=True):
-        place = f"{one.instances} at {one.offer}" if one.offer else ""
-        settings[f"{one.name}: fleet"] = f"{one.devices} x {one.device}, {place}"
-        settings |= {f"{one.name}: {n}": t for n, t in _texts(one.settings).items()}
-        figures |= _request_times(services.get(one.name), one, row)
+    for assignment, row in zip(of_rows(scenario, rows), rows, strict=True):
+        instances = f"{assignment.instances} at {assignment.offer}" if assignment.offer else ""
+        fleet = f"{assignment.devices} x {assignment.device}, {instances}"
+        texts = {"fleet": fleet, **_texts(assignment.settings)}
+        times_s = {name: row[name] for name in _TIMES if name in row}
+        times_s = times_s or _simulated_times_s(services.get(assignment.name), assignment)
+        settings |= {f"{assignment.name}: {name}": text for name, text in texts.items()}
+        figures |= {f"{assignment.name}: {name}": time_s for name, time_s in times_s.items()}
     return Standing("plan", figures, settings)
-
-
-def _request_times(
-    service: Service | None, one: Assignment, row: Values
-) -> dict[str, float | None]:
-    """Times of a service's requests at p99: as its row says them, else simulated; none of jobs."""
-    if known := {name: row[name] for name in _TIMES if name in row}:
-        return {f"{one.name}: {name}": value for name, value in known.items()}
-    if service is None or service.trace is not None or not one.software:
-        return {}
-    return _times(service, one)
 
 
 def _plan_figures(best: Values) -> dict[str, float | None]:
     """Figures of a recommended fleet."""
     energy = best["energy_j_per_month"]
-    held = [best[name] for name in _HELD if best[name] is not None]
+    probabilities = [best[name] for name in _HELD if best[name] is not None]
     return {
-        **_named(best, _OF_PLAN),
+        **_figures(best, _OF_PLAN),
         "energy_kwh_per_month": None if energy is None else energy / _JOULES_PER_KWH,
-        "risk_fraction": 1.0 - min(held) if held else None,
+        "risk_fraction": 1.0 - min(probabilities) if probabilities else None,
     }
 
 
-def _times(service: Service, one: Assignment) -> dict[str, float | None]:
-    """Times of a service's requests at p99, simulated at its load."""
-    model, said = workload(one.workload), one.settings
+def _simulated_times_s(service: Service | None, assignment: Assignment) -> dict[str, float | None]:
+    """Times of a service's requests at p99, simulated at its load; none of jobs and traces."""
+    if service is None or service.trace is not None or not assignment.software:
+        return {}
+    model, settings = workload(assignment.workload), assignment.settings
     load = Arrivals(
-        rate_per_s=float(said["requests_per_s"]),
+        rate_per_s=float(settings["requests_per_s"]),
         prompt=service.prompt or str(model.default.seq_len),
         output=service.output or str(model.output_len or 1),
     )
-    engine = one.software.replace(" ", "@")
-    replicas, tp, pp, ep = (int(said.get(name, 1)) for name in ("replicas", "tp", "pp", "ep"))
+    engine = assignment.software.replace(" ", "@")
+    replicas, tp, pp, ep = (int(settings.get(name, 1)) for name in ("replicas", "tp", "pp", "ep"))
     options = ServingOptions(engine, replicas, tp, pp, ep)
     run = {n: value for n, value in service.run.items() if n not in {"seq_len", "output_len"}}
-    run |= {"precision": one.precision} if one.precision else {}
-    result = serve(model, one.device, load, options, intervals=False, **run)
-    times = dict(zip(_TIMES, (result.ttft_s["p99"], result.tpot_s["p99"]), strict=True))
-    return {f"{one.name}: {name}": value for name, value in times.items()}
+    run |= {"precision": assignment.precision} if assignment.precision else {}
+    result = serve(model, assignment.device, load, options, intervals=False, **run)
+    return {"ttft_p99_s": result.ttft_s["p99"], "tpot_p99_s": result.tpot_s["p99"]}
 
 
 _KINDS: Mapping[str, Callable[[Document], Standing]] = {

@@ -9,6 +9,7 @@ from accelsim.capacity.assignment import Assignment
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.handover.launchers import Launcher
+from accelsim.handover.model_sizes import model_size
 from accelsim.plain import Document, Values
 from accelsim.serving.options import ServingOptions
 from accelsim.workloads.model import Workload
@@ -64,77 +65,82 @@ class Servers:
     spans: bool
 
 
-def servers(asked: Assignment) -> Servers:
+def servers(assignment: Assignment) -> Servers:
     """The replicas of an assignment.
 
     Args:
-        asked: The assignment.
+        assignment: The assignment.
     """
-    said, held = asked.settings, asked.instance_devices
-    replicas = int(said.get("replicas", 1))
-    devices = math.prod(int(said.get(name, 1)) for name in _RANKS)
-    copies = max(1, min(held // devices, replicas))
-    instances = math.ceil(replicas / copies) * max(1, math.ceil(devices / held))
-    return Servers(devices, copies, instances, held < devices)
+    settings, instance_devices = assignment.settings, assignment.instance_devices
+    replicas = int(settings.get("replicas", 1))
+    devices = math.prod(int(settings.get(name, 1)) for name in _RANKS)
+    copies = max(1, min(instance_devices // devices, replicas))
+    instances = math.ceil(replicas / copies) * max(1, math.ceil(devices / instance_devices))
+    return Servers(devices, copies, instances, instance_devices < devices)
 
 
 def engine_settings(
-    asked: Assignment, program: Launcher, placed: Servers, workload: Workload
+    assignment: Assignment, program: Launcher, layout: Servers, workload: Workload
 ) -> Document:
     """What a line's options may say of an assignment.
 
     Args:
-        asked: The assignment.
+        assignment: The assignment.
         program: The engine.
-        placed: Its replicas.
+        layout: Its replicas.
         workload: The model.
     """
-    said = asked.settings
-    tp, dp, ep = (int(said.get(name, 1)) for name in ("tp", "dp", "ep"))
-    known = {name: said.get(name) for name in (*_LIMITS, "prefix_cache", "kv_format")}
-    known |= dict.fromkeys(("precision", "dtype"), asked.precision or None)
-    known |= {"tp": tp, "pp": _beyond_one(int(said.get("pp", 1)))}
-    known |= {"copies": _beyond_one(dp if dp > 1 else placed.copies)}
-    known |= {"max_context": _context(int(said.get("max_context", 0)), workload)}
-    known |= {"no_prefix_cache": said.get("prefix_cache") is False}
+    settings = assignment.settings
+    tp, pp, dp, ep = (int(settings.get(name, 1)) for name in ("tp", "pp", "dp", "ep"))
+    written: Document = {
+        name: settings.get(name) for name in (*_LIMITS, "prefix_cache", "kv_format")
+    }
+    written |= {
+        "precision": assignment.precision or None,
+        "dtype": assignment.precision or None,
+        "tp": tp,
+        "pp": _beyond_one(pp),
+        "copies": _beyond_one(dp if dp > 1 else layout.copies),
+        "max_context": _context_tokens(int(settings.get("max_context", 0)), workload),
+        "no_prefix_cache": settings.get("prefix_cache") is False,
+    }
     if "ep" in program.means:
-        known |= {"ep": _beyond_one(ep), "copies_attention": dp > 1, "tp": tp * dp}
-    else:
-        known |= {"shares_experts": True if ep > 1 else None}
-    return known
+        return written | {"ep": _beyond_one(ep), "copies_attention": dp > 1, "tp": tp * dp}
+    return written | {"shares_experts": True if ep > 1 else None}
 
 
 def _beyond_one(count: int) -> int | None:
     return count if count > 1 else None
 
 
-def _context(longest: int, workload: Workload) -> int | None:
+def _context_tokens(longest: int, workload: Workload) -> int | None:
     """The power of two that holds the longest request, no more than the model was trained on."""
-    most = int(getattr(workload.parameters, "max_positions", 0))
-    return min(1 << (longest - 1).bit_length(), most or longest) if longest else None
+    if not longest:
+        return None
+    return min(1 << (longest - 1).bit_length(), model_size(workload, "max_positions") or longest)
 
 
 def engine_notes(
-    asked: Assignment, program: Launcher, placed: Servers, written: Values
+    assignment: Assignment, program: Launcher, layout: Servers, written: Values
 ) -> Iterator[str]:
     """What to do that the line does not say.
 
     Args:
-        asked: The assignment.
+        assignment: The assignment.
         program: The engine.
-        placed: Its replicas.
+        layout: Its replicas.
         written: What the line's options say.
     """
-    said, means = asked.settings, program.means
-    if placed.spans:
-        yield f"a replica of {placed.devices} devices spans instances: start the engine on all"
-    if asked.precision not in {"", "bf16", written.get("precision"), written.get("dtype")}:
-        yield f"take a checkpoint in {asked.precision}: the predicted format"
-    if placed.copies > 1 and "copies" not in means:
-        yield f"start {placed.copies} copies an instance, each on its own devices and port"
-    lost = (n for n in _WHERE_ASKED if n in said and not {n, f"no_{n}"} & means.keys())
-    for name in (*asked.unsaid, *lost):
+    settings, means = assignment.settings, program.means
+    if layout.spans:
+        yield f"a replica of {layout.devices} devices spans instances: start the engine on all"
+    if assignment.precision not in {"", "bf16", written.get("precision"), written.get("dtype")}:
+        yield f"take a checkpoint in {assignment.precision}: the predicted format"
+    if layout.copies > 1 and "copies" not in means:
+        yield f"start {layout.copies} copies an instance, each on its own devices and port"
+    lost = (n for n in _WHERE_ASKED if n in settings and not {n, f"no_{n}"} & means.keys())
+    for name in (*assignment.unsaid, *lost):
         yield f"no option says {name}"
-    kept = said.get("kv_format")
-    if kept in {"fp8", "int8"} and "kv_format" not in means:
-        yield f"keep the cache in {kept}: kv_cache_config.dtype of --extra_llm_api_options"
+    kv_format = settings.get("kv_format")
+    if kv_format in {"fp8", "int8"} and "kv_format" not in means:
+        yield f"keep the cache in {kv_format}: kv_cache_config.dtype of --extra_llm_api_options"

@@ -10,6 +10,7 @@ it.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import asdict, field, replace
 from typing import ClassVar
@@ -28,10 +29,11 @@ from accelsim.estimation.options import ModelOptions, RunOptions, RunShape
 from accelsim.estimation.passes import RunPasses, held_layers, run_passes
 from accelsim.estimation.resolution import USUAL_HOST, host_run, resolve
 from accelsim.estimation.run import ResolvedRun
-from accelsim.estimation.simulate import Simulation, simulated
+from accelsim.estimation.simulate import simulated
 from accelsim.frozen import frozen
 from accelsim.handover.launchers import launcher
 from accelsim.handover.line import write_line
+from accelsim.handover.model_sizes import model_size
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.slice import with_memory
 from accelsim.plain import Document, Values
@@ -127,9 +129,9 @@ class Fits(Result):
     @property
     def best(self) -> Way | None:
         """The widest format whose layers all fit, else the fastest with layers on the CPU."""
-        whole = [way for way in self.ways if way.fits]
-        if whole:
-            return max(whole, key=lambda way: way.weight_bytes or 0.0)
+        fitting = [way for way in self.ways if way.fits]
+        if fitting:
+            return max(fitting, key=lambda way: way.weight_bytes or 0.0)
         running = [way for way in self.ways if not way.reason]
         return max(running, key=lambda way: way.tokens_per_s or 0.0, default=None)
 
@@ -139,20 +141,21 @@ class Fits(Result):
         best = self.best
         if best is None:
             return {"tokens_per_s": Metric(None)}
-        ends = best.tokens_low_per_s, best.tokens_high_per_s
-        return {"tokens_per_s": Metric(best.tokens_per_s, *ends, 0.9)}
+        low_per_s, high_per_s = best.tokens_low_per_s, best.tokens_high_per_s
+        return {"tokens_per_s": Metric(best.tokens_per_s, low_per_s, high_per_s, 0.9)}
 
     def figures(self) -> Document:
         """The answer in plain values."""
-        names = ("workload", "device", "host", "context", "device_memory_bytes")
-        found: Document = {name: getattr(self, name) for name in names}
-        ways = [{**asdict(way), "fits": way.fits} for way in self.ways]
         best = self.best
         return {
-            **found,
+            "workload": self.workload,
+            "device": self.device,
+            "host": self.host,
+            "context": self.context,
+            "device_memory_bytes": self.device_memory_bytes,
             "memory_available_bytes": self.memory_available_bytes,
             "best": None if best is None else best.precision,
-            "ways": ways,
+            "ways": [{**asdict(way), "fits": way.fits} for way in self.ways],
         }
 
 
@@ -180,18 +183,18 @@ def fits(
         InputError: If a name or the context is wrong, or the model generates no text.
         InvalidValueError: If no device is named and none is recognised here.
     """
-    named = workload if isinstance(workload, str) else workload.name
-    named = named.removeprefix(workload_catalog.HUB)
+    name = workload if isinstance(workload, str) else workload.name
+    name = name.removeprefix(workload_catalog.HUB)
     model = workload_catalog.workload(workload) if isinstance(workload, str) else workload
     if not model.autoregressive:
         remedy = "accelsim estimate --max-batch says what fits of others."
         raise InvalidValueError("model", model.name, "a model that generates text", remedy)
-    board, here = _board(device)
+    board, is_local = _board(device)
     if memory_gib is not None:
         board = with_memory(board, memory_gib * 2**30)
     tokens = _context(context, model)
-    cpu = _host(board, host, here)
-    question = _Question(named, model, board, cpu, tokens)
+    cpu = _host(board, host, is_local)
+    question = _Question(name, model, board, cpu, tokens)
     ways = tuple(question.ways())
     return Fits(
         workload=model.name,
@@ -201,9 +204,9 @@ def fits(
         device_memory_bytes=board.memory_bytes,
         memory_available_bytes=available_bytes(board),
         ways=ways,
-        inputs={"workload": named, "device": board.name, "context": tokens},
+        inputs={"workload": name, "device": board.name, "context": tokens},
         provenance=Provenance(accelsim.__version__, parts={"device": board}),
-        warnings=question.warnings(host is None and not here),
+        warnings=question.warnings(host is None and not is_local),
     )
 
 
@@ -213,32 +216,33 @@ def _board(device: str | DeviceProfile | None) -> tuple[DeviceProfile, bool]:
         profile = catalog.device(device) if isinstance(device, str) else device
         refuse_several(profile, "ask accelsim estimate with gpus")
         return profile, profile.name.startswith("local/")
-    found = catalog.detect_local_devices()
-    if not found:
+    profiles = catalog.detect_local_devices()
+    if not profiles:
         allowed = "a device that accelsim recognises here: none is"
         raise InvalidValueError("device", None, allowed, "Name one with --device.")
-    return next((one for one in found if one.device_class != "cpu"), found[0]), True
+    others = (profile for profile in profiles if profile.device_class != "cpu")
+    return next(others, profiles[0]), True
 
 
-def _trained(model: Workload) -> int:
+def _trained_tokens(model: Workload) -> int:
     """Tokens that a model was trained on; no limit where that is not known."""
-    return getattr(model.parameters, "max_positions", 0) or _LONGEST
+    return model_size(model, "max_positions") or _LONGEST
 
 
 def _context(context: int | None, model: Workload) -> int:
-    trained = _trained(model)
+    longest = _trained_tokens(model)
     if context is None:
-        return min(USUAL_CONTEXT, trained)
-    if not _GENERATED < context <= trained:
+        return min(USUAL_CONTEXT, longest)
+    if not _GENERATED < context <= longest:
         allowed = (
-            f"{_GENERATED + 1} to {trained:,} tokens, the longest text {model.name} was trained for"
+            f"{_GENERATED + 1} to {longest:,} tokens, the longest text {model.name} was trained for"
         )
         raise InvalidValueError("context", context, allowed)
     return context
 
 
 def _host(
-    board: DeviceProfile, host: str | DeviceProfile | None, here: bool
+    board: DeviceProfile, host: str | DeviceProfile | None, is_local: bool
 ) -> DeviceProfile | None:
     """The CPU beside a GPU with a memory of its own; None for others."""
     if board.device_class != "gpu" or board.memory.is_unified:
@@ -246,18 +250,18 @@ def _host(
             allowed = f"no value: {board.name} has one memory with its CPU"
             raise InvalidValueError("host", str(host), allowed)
         return None
-    if host is None and here:
-        cpus = (one for one in catalog.detect_local_devices() if one.device_class == "cpu")
-        return next(cpus, None)
-    found = catalog.device(host or USUAL_HOST) if isinstance(host, str | None) else host
-    if found.device_class != "cpu":
-        raise InvalidValueError("host", found.name, "a CPU", "See accelsim devices list.")
-    return found
+    if host is None and is_local:
+        profiles = catalog.detect_local_devices()
+        return next((cpu for cpu in profiles if cpu.device_class == "cpu"), None)
+    cpu = catalog.device(host or USUAL_HOST) if isinstance(host, str | None) else host
+    if cpu.device_class != "cpu":
+        raise InvalidValueError("host", cpu.name, "a CPU", "See accelsim devices list.")
+    return cpu
 
 
 @frozen(eq=False)
 class _Question:
-    named: str
+    model_name: str
     model: Workload
     board: DeviceProfile
     host: DeviceProfile | None
@@ -271,100 +275,94 @@ class _Question:
 
     def ways(self) -> Iterator[Way]:
         """Formats of the stacks that the board has; of other chips, their own."""
-        asked: list[tuple[str | None, str | None]] = [
+        formats: list[tuple[str | None, str | None]] = [
             (name, form)
             for name, forms in FORMATS.items()
             if stack(name).runs(self.board)
             for form in self._forms(stack(name), forms)
         ]
-        for name, form in asked or [(None, None)]:
+        shape = RunShape(1, min(_PROMPT, self.context - _GENERATED), _GENERATED)
+        for name, form in formats or [(None, None)]:
+            options = RunOptions(model=ModelOptions(precision=form, stack=name), shape=shape)
             try:
-                yield self._way(self._run(self.board, name, form))
+                yield self._way(resolve(self.model, self.board, options))
             except InputError as error:
                 yield Way((name or "").partition("@")[0], form or "", reason=str(error))
 
-    def _forms(self, one: Stack, forms: tuple[str, ...]) -> list[str | None]:
+    def _forms(self, software: Stack, forms: tuple[str, ...]) -> list[str | None]:
         """Formats of a stack; of a model that is published in a narrow one, that and narrower."""
         published = self.model.quantised
         if published is None:
             return list(forms)
         most = _AS_WIDE * published.weight.bytes
         narrower = [form for form in forms if precision(form).weight.bytes <= most]
-        if one.lacking(published):
+        if software.lacking(published):
             return [] if published.is_file else list(narrower)
         files = (form for form in narrower if precision(form).is_file)
         return [None, *(form for form in files if form != published.name)]
 
-    def _run(self, device: DeviceProfile, name: str | None, form: str | None) -> ResolvedRun:
-        shape = RunShape(1, min(_PROMPT, self.context - _GENERATED), _GENERATED)
-        options = RunOptions(model=ModelOptions(precision=form, stack=name), shape=shape)
-        return resolve(self.model, device, options)
-
     def _way(self, run: ResolvedRun) -> Way:
         passes = run_passes(run)
-        memory, room = self._memory(passes, self.context), run.available_bytes
+        room = run.available_bytes
+        memory = _memory(passes, self.context)
         way = Way(
             run.stack.name,
             run.precision.name,
             memory.weight_bytes,
             memory.total_bytes,
-            self._longest(passes, room),
+            _longest_context(passes, room, _trained_tokens(self.model)),
         )
-        layers = int(getattr(self.model.parameters, "layers", 0) or 1)
-        held = held_layers(memory, room, layers)
-        left = 1.0 - held / layers
-        spare = self._host_bytes(run) - left * (memory.weight_bytes + memory.kv_cache_bytes)
+        layers = model_size(self.model, "layers") or 1
+        device_layers = held_layers(memory, room, layers)
+        host_fraction = 1.0 - device_layers / layers
+        host_bytes = 0.0
+        if self.host is not None and run.stack.name == "llama-cpp":  # no other uses the CPU
+            host_bytes = available_bytes(self.host)
+        spare = host_bytes - host_fraction * (memory.weight_bytes + memory.kv_cache_bytes)
         if spare < 0:
             return replace(way, reason=f"{-spare / 1e9:,.3g} GB short")
         simulation = simulated(run, passes)
-        if held < layers and self.host is not None:
-            there = host_run(run, self.host)
-            simulation = shared(simulation, simulated(there, run_passes(there)), left)
-        way = replace(way, device_layers=held, host_layers=layers - held)
-        return replace(_timed(way, simulation), line=self._line(way, held))
+        if device_layers < layers and self.host is not None:
+            on_host = host_run(run, self.host)
+            simulation = shared(simulation, simulated(on_host, run_passes(on_host)), host_fraction)
+        way = replace(way, device_layers=device_layers, host_layers=layers - device_layers)
+        rate = 1.0 / (simulation.time_per_output_token_s or math.inf)
+        return replace(
+            way,
+            time_to_first_token_s=simulation.time_to_first_token_s,
+            tokens_per_s=rate,
+            tokens_low_per_s=rate / simulation.spread_ratio,
+            tokens_high_per_s=rate * simulation.spread_ratio,
+            line=self._line(way),
+        )
 
-    def _memory(self, passes: RunPasses, tokens: int) -> MemoryFootprint:
-        return replace(passes.memory, kv_cache_bytes=float(passes.cache.bytes_of(tokens)))
-
-    def _longest(self, passes: RunPasses, room: float) -> int:
-        """The most tokens whose cache fits beside weights and activations."""
-        low = 0
-        high = 1 + _trained(self.model)
-        while high - low > 1:
-            middle = (low + high) // 2
-            is_short = self._memory(passes, middle).short_bytes(room) > 0
-            low, high = (low, middle) if is_short else (middle, high)
-        return low
-
-    def _host_bytes(self, run: ResolvedRun) -> float:
-        """Memory for layers that do not fit: llama.cpp's alone leaves them to the CPU."""
-        if run.stack.name != "llama-cpp" or self.host is None:
-            return 0.0
-        return available_bytes(self.host)
-
-    def _line(self, way: Way, held: int) -> str:
+    def _line(self, way: Way) -> str:
         """What runs it: llama.cpp's server of a file, or vLLM's of a checkpoint."""
         if way.stack == "vllm":
             suffix = "-AWQ" if way.precision == "w4a16" else ""
             settings = {"max_context": self.context, "precision": way.precision}
-            return str(write_line(launcher("vllm"), settings, self.named + suffix))
+            return str(write_line(launcher("vllm"), settings, self.model_name + suffix))
         if way.stack != "llama-cpp":
             return ""
-        form = _FILES.get(way.precision, way.precision.upper())
-        layers = 0 if self.board.device_class == "cpu" else held if way.host_layers else 99
+        layers = way.device_layers if way.host_layers else 99
+        if self.board.device_class == "cpu":
+            layers = 0
         published = self.model.quantised
-        is_own = published is not None and published.is_file and published.name == way.precision
-        file = self.named if is_own else f"{self.model.name}-{form}.gguf"
+        if published is not None and published.is_file and published.name == way.precision:
+            file = self.model_name
+        else:
+            file_format = _FILES.get(way.precision, way.precision.upper())
+            file = f"{self.model.name}-{file_format}.gguf"
         return f"llama-server -m {file} -c {self.context} -ngl {layers}"
 
 
-def _timed(way: Way, simulation: Simulation) -> Way:
-    """The way with its times."""
-    rate = 1.0 / (simulation.time_per_output_token_s or math.inf)
-    return replace(
-        way,
-        time_to_first_token_s=simulation.time_to_first_token_s,
-        tokens_per_s=rate,
-        tokens_low_per_s=rate / simulation.spread_ratio,
-        tokens_high_per_s=rate * simulation.spread_ratio,
+def _memory(passes: RunPasses, tokens: int) -> MemoryFootprint:
+    return replace(passes.memory, kv_cache_bytes=float(passes.cache.bytes_of(tokens)))
+
+
+def _longest_context(passes: RunPasses, available: float, trained_tokens: int) -> int:
+    """The most tokens, of those trained on, whose cache fits beside weights and activations."""
+    counts = range(1, trained_tokens + 1)
+    return bisect_left(
+        counts, True, key=lambda tokens: _memory(passes, tokens).short_bytes(available) > 0
     )

@@ -36,10 +36,10 @@ _REPOSITORY = re.compile(r"Hugging Face ([\w.-]+/[\w.-]*\w)")
 
 
 @frozen
-class _Written:
+class _Handover:
     """An assignment as its files say it."""
 
-    asked: Assignment
+    assignment: Assignment
     model: str
     instances: int
     line: LaunchLine | None = None
@@ -51,10 +51,15 @@ class _Written:
     @property
     def version(self) -> str:
         """That of the program whose options the files are of."""
+        if self.program is None:
+            return ""
         line = self.line and (self.line.script or self.line)
-        named = None if self.program is None else self.program.listed(None).version
-        is_of = line is not None and line.launcher is self.program
-        return line.version if is_of and line is not None else named or ""
+        if line is not None and line.launcher is self.program:
+            return line.version
+        return self.program.listed(None).version
+
+    def with_notes(self, *notes: str) -> _Handover:
+        return replace(self, notes=(*self.notes, *notes))
 
 
 def hand_over(
@@ -77,87 +82,100 @@ def hand_over(
     Raises:
         OutputError: If the folder is not empty (without `force`) or cannot be written.
     """
-    made = [_written(one) for one in assignments]
+    handovers = [_handover(assignment) for assignment in assignments]
     texts: dict[str, str] = {**beside}
-    for one in made:
-        place = "" if len(made) == 1 else f"{_slug(one.asked.name)}/"
-        texts |= {place + name: text for name, text in _files(one, command).items()}
-    if len(made) > 1:
-        names = [_slug(one.asked.name) for one in made]
-        texts["README.md"] = _rendered("overview.md", names=names, made=made, command=command)
+    if len(handovers) == 1:
+        texts |= _files(handovers[0], command)
+    else:
+        names = [_slug(assignment.name) for assignment in assignments]
+        for name, handover in zip(names, handovers, strict=True):
+            texts |= {f"{name}/{file}": text for file, text in _files(handover, command).items()}
+        if handovers:
+            values = {"names": names, "handovers": handovers, "command": command}
+            texts["README.md"] = _rendered("overview.md", **values)
     write_folder(out, texts, force=force)
 
 
 def repository(workload: Workload) -> str | None:
     """The model's repository on Hugging Face, which its published figures name."""
-    found = (_REPOSITORY.search(one.source) for one in workload.published)
-    return next((one[1] for one in found if one is not None), None)
+    matches = (_REPOSITORY.search(figure.source) for figure in workload.published)
+    return next((match[1] for match in matches if match is not None), None)
 
 
-def line_of(asked: Assignment) -> str:
+def line_of(assignment: Assignment) -> str:
     """The line that starts an assignment's program; empty where no list has it.
 
     Args:
-        asked: The assignment.
+        assignment: The assignment.
     """
-    line = _written(asked).line
+    line = _handover(assignment).line
     return "" if line is None else str(line)
 
 
-def _written(asked: Assignment) -> _Written:
-    workload = workload_catalog.workload(asked.workload)
-    named = repository(workload)
-    notes = [] if named else [f"name the checkpoint of {asked.workload} in place of its name"]
-    asked = replace(asked, workload=workload.name)  # which may be of a file with any path
-    model = named or workload.name
-    count = math.ceil(asked.devices / asked.instance_devices)
-    one = _Written(asked, model, count, notes=tuple(notes))
-    software = asked.software.partition(" ")[0]
-    if asked.task == "serve" and software in launchers():
-        return _served(one, workload, launcher(software))
-    if asked.task == "train":
+def _handover(assignment: Assignment) -> _Handover:
+    workload = workload_catalog.workload(assignment.workload)
+    checkpoint = repository(workload)
+    handover = _Handover(
+        replace(assignment, workload=workload.name),  # which may be of a file with any path
+        checkpoint or workload.name,
+        math.ceil(assignment.devices / assignment.instance_devices),
+    )
+    if checkpoint is None:
+        note = f"name the checkpoint of {assignment.workload} in place of its name"
+        handover = handover.with_notes(note)
+    software = assignment.software.partition(" ")[0]
+    if assignment.task == "serve" and software in launchers():
+        return _served(handover, workload, launcher(software))
+    if assignment.task == "train":
         trainer = _TRAINERS.get(software, software)
         if trainer != software:
-            told = f"predicted for {software}; the arguments are those of {trainer}"
-            one = replace(one, notes=(*one.notes, told))
-        return _trained(one, workload, trainer)
-    own = "the server is your own: no engine of the list runs this model"
-    return replace(one, notes=(*notes, own))
+            note = f"predicted for {software}; the arguments are those of {trainer}"
+            handover = handover.with_notes(note)
+        return _trained(handover, workload, trainer)
+    return handover.with_notes("the server is your own: no engine of the list runs this model")
 
 
-def _served(one: _Written, workload: Workload, program: Launcher) -> _Written:
+def _served(handover: _Handover, workload: Workload, program: Launcher) -> _Handover:
     """An engine's line, and what it does not say."""
-    asked, placed = one.asked, servers(one.asked)
-    said = engine_settings(asked, program, placed, workload)
-    line = write_line(program, said, one.model, asked.software.partition(" ")[2] or None)
-    notes = (*one.notes, *engine_notes(asked, program, placed, line.settings))
-    one = replace(one, copies=placed.copies, instances=placed.instances)
-    return replace(one, line=line, program=program, notes=notes)
+    assignment = handover.assignment
+    layout = servers(assignment)
+    settings = engine_settings(assignment, program, layout, workload)
+    version = assignment.software.partition(" ")[2] or None
+    line = write_line(program, settings, handover.model, version)
+    handover = replace(
+        handover, line=line, program=program, copies=layout.copies, instances=layout.instances
+    )
+    return handover.with_notes(*engine_notes(assignment, program, layout, line.settings))
 
 
-def _trained(one: _Written, workload: Workload, trainer: str) -> _Written:
+def _trained(handover: _Handover, workload: Workload, trainer: str) -> _Handover:
     """A trainer's line with its settings, and what they do not say."""
-    asked, program = one.asked, launchers().get(trainer)
-    said = trainer_settings(asked, workload, trainer)
-    line = None if program is None else write_line(program, said)
-    notes = list(one.notes)
+    assignment, program = handover.assignment, launchers().get(trainer)
+    line = None
+    if program is not None:
+        line = write_line(program, trainer_settings(assignment, workload, trainer))
     if trainer != "deepspeed":
-        notes += unsaid(trainer, asked, {} if line is None else line.settings)
+        settings = {} if line is None else line.settings
+        handover = handover.with_notes(*unsaid(trainer, assignment, settings))
     if program is not None and program.runs == "job":
-        notes.append("name the model: model_name")
-        return replace(one, line=line, program=program, notes=tuple(notes))
-    run, note = _under_torchrun(one, trainer, line)
-    file = _SETTINGS_FILE.get(trainer)
-    settings = _settings_text(trainer, line, asked) if line is not None and file else ""
-    program, notes = program or run.launcher, [*notes, *[note] * bool(note)]
-    return replace(one, line=run, program=program, settings=settings, notes=tuple(notes))
+        handover = handover.with_notes("name the model: model_name")
+        return replace(handover, line=line, program=program)
+    run, note = _under_torchrun(handover, trainer, line)
+    text = ""
+    if line is not None and trainer in _SETTINGS_FILE:
+        text = _settings_text(trainer, line, assignment)
+    handover = replace(handover, line=run, program=program or run.launcher, settings=text)
+    return handover.with_notes(note) if note else handover
 
 
-def _under_torchrun(one: _Written, trainer: str, line: LaunchLine | None) -> tuple[LaunchLine, str]:
+def _under_torchrun(
+    handover: _Handover, trainer: str, line: LaunchLine | None
+) -> tuple[LaunchLine, str]:
     """The line that starts a trainer, or a script of one's own, and what to do first."""
     file = _SETTINGS_FILE.get(trainer)
-    counts = {"nodes": one.instances, "node_devices": one.asked.devices // one.instances}
-    run = write_line(launcher("torchrun"), counts | {"module": trainer == "torchtitan"})
+    node_devices = handover.assignment.devices // handover.instances
+    settings = {"nodes": handover.instances, "node_devices": node_devices}
+    run = write_line(launcher("torchrun"), settings | {"module": trainer == "torchtitan"})
     if line is None or trainer == "deepspeed":
         arguments = ("train.py", *(("--deepspeed", file) if file else ()))
         return replace(run, arguments=arguments), "train.py is your own script"
@@ -167,56 +185,64 @@ def _under_torchrun(one: _Written, trainer: str, line: LaunchLine | None) -> tup
     return replace(run, script=script), f"name the model in {file}: [model] name and flavor"
 
 
-def _settings_text(software: str, line: LaunchLine, asked: Assignment) -> str:
+def _settings_text(trainer: str, line: LaunchLine, assignment: Assignment) -> str:
     """A trainer's file of settings: tables of TOML, or JSON."""
-    tree: Document = {}
+    document: Document = {}
     for name, text in line.options.items():
-        *sections, last = name.removeprefix("--").split(".")
-        table = tree
+        *sections, key = name.removeprefix("--").split(".")
+        table = document
         for section in sections:
             table = table.setdefault(section, {})
-        one = line.launcher.options[name]
-        value: object = text if one.kind in {"str", "choice"} else None
-        if one.kind == "list":
-            value = text.split("\0")
-        elif value is None or (software == "deepspeed" and text.isdigit()):
-            value = json.loads(text)
-        table[last] = value
-    if software == "deepspeed":
-        return json.dumps(tree, indent=2) + "\n"
-    return _rendered("train.toml", asked=asked, tree=tree, line=line)
+        kind = line.launcher.options[name].kind
+        if kind == "list":
+            table[key] = text.split("\0")
+        elif kind in {"str", "choice"} and not (trainer == "deepspeed" and text.isdigit()):
+            table[key] = text
+        else:
+            table[key] = json.loads(text)
+    if trainer == "deepspeed":
+        return json.dumps(document, indent=2) + "\n"
+    return _rendered("train.toml", assignment=assignment, document=document, line=line)
 
 
-def _files(one: _Written, command: str) -> dict[str, str]:
+def _files(handover: _Handover, command: str) -> dict[str, str]:
     """Texts of an assignment's files by name."""
-    asked, line, place = one.asked, one.line, one.asked.place
-    about: Document = {"one": one, "asked": asked, "line": line, "place": place}
-    about |= {"command": command, "version": accelsim.__version__, "sky": skypilot()}
-    usual = {"dp": 1, "seq_len": 0} | {one.name: one.default for one in fields(ParallelismPlan)}
-    shown = (f"{n} {v}" for n, v in asked.settings.items() if v not in {None, usual.get(n)})
-    about["tpu_slice"] = _tpu_slice(asked)
-    about["layout"] = ", ".join(shown)
-    start = {"serve": "serve.sh", "train": "train.sh"}.get(asked.task, "")
-    found: dict[str, str] = {}
-    if line is not None:
-        about["start"] = start
-        found[start] = _rendered("start.sh", **about)
-    if one.settings:
-        found[_SETTINGS_FILE[one.program.name if one.program else ""]] = one.settings
-    found["sky.yaml"] = _rendered("sky.yaml", **about)
-    found["README.md"] = _rendered("README.md", files=[*found], **about)
-    return found
+    assignment = handover.assignment
+    usual = {"dp": 1, "seq_len": 0} | {
+        field.name: field.default for field in fields(ParallelismPlan)
+    }
+    settings = (f"{n} {v}" for n, v in assignment.settings.items() if v not in {None, usual.get(n)})
+    values: Document = {
+        "handover": handover,
+        "assignment": assignment,
+        "line": handover.line,
+        "offer": assignment.place,
+        "command": command,
+        "version": accelsim.__version__,
+        "sky": skypilot(),
+        "tpu_slice": _tpu_slice(assignment),
+        "layout": ", ".join(settings),
+    }
+    texts: dict[str, str] = {}
+    if handover.line is not None:
+        values["start"] = start = {"serve": "serve.sh", "train": "train.sh"}[assignment.task]
+        texts[start] = _rendered("start.sh", **values)
+    if handover.settings and handover.program is not None:
+        texts[_SETTINGS_FILE[handover.program.name]] = handover.settings
+    texts["sky.yaml"] = _rendered("sky.yaml", **values)
+    texts["README.md"] = _rendered("README.md", files=[*texts], **values)
+    return texts
 
 
-def _tpu_slice(asked: Assignment) -> str:
+def _tpu_slice(assignment: Assignment) -> str:
     """One slice of all chips as Google Cloud names it, which counts cores of some; empty of other
     devices.
     """
-    place = asked.place
-    if place is None or not place.accelerator.startswith("TPU"):
+    offer = assignment.place
+    if offer is None or not offer.accelerator.startswith("TPU"):
         return ""
-    name, _, count = place.instance.replace("v5e", "v5litepod").rpartition("-")
-    return f"{name}-{round(int(count) * asked.devices / (place.device_count or 1))}"
+    name, _, count = offer.instance.replace("v5e", "v5litepod").rpartition("-")
+    return f"{name}-{round(int(count) * assignment.devices / (offer.device_count or 1))}"
 
 
 def _rendered(name: str, **values: object) -> str:
@@ -240,10 +266,10 @@ def _rendered(name: str, **values: object) -> str:
 
 def _in_lines(line: LaunchLine) -> str:
     """A line of a shell, an option a line."""
-    first, *rest = shlex.split(str(line))
-    breaks = (" \\\n  " if word.startswith("--") else " " for word in rest)
-    words = (gap + shlex.quote(word) for gap, word in zip(breaks, rest, strict=True))
-    return shlex.quote(first) + "".join(words)
+    command, *words = shlex.split(str(line))
+    breaks = (" \\\n  " if word.startswith("--") else " " for word in words)
+    options = (gap + shlex.quote(word) for gap, word in zip(breaks, words, strict=True))
+    return shlex.quote(command) + "".join(options)
 
 
 def _slug(name: str) -> str:

@@ -36,6 +36,7 @@ class LineOption:
         kind: One of `KINDS`.
         choices: Its values in the newest list; all where empty.
         versions: Versions whose list has it; all where empty.
+        is_scaled: Whether a whole number may end in k, K, m, M ...
     """
 
     name: str
@@ -43,6 +44,10 @@ class LineOption:
     kind: str
     choices: tuple[str, ...]
     versions: tuple[str, ...]
+
+    def is_in(self, version: str) -> bool:
+        """Whether a version's list has it."""
+        return not self.versions or version in self.versions
 
 
 class ListedVersion(FrozenModel):
@@ -129,10 +134,12 @@ class Launcher(FrozenModel):
         if version is None:
             return self.versions[-1]
         if release(version) is None:
-            known = [one.version for one in self.versions]
-            raise UnknownNameError(f"version of {self.name}", version, known, "Such as 0.19.0.")
+            versions = [listed.version for listed in self.versions]
+            raise UnknownNameError(f"version of {self.name}", version, versions, "Such as 0.19.0.")
         fitting = [
-            one for one in self.versions if not is_before(version, Span(one.version, one.version))
+            listed
+            for listed in self.versions
+            if not is_before(version, Span(listed.version, listed.version))
         ]
         return (fitting or self.versions[:1])[-1]
 
@@ -140,19 +147,19 @@ class Launcher(FrozenModel):
         """The option of a spelling, and whether it is turned on; argparse takes the beginning of a
         name that no other begins with.
         """
-        known = self.options
+        options = self.options
         if self.lenient and text.startswith("--"):
             for spelled, is_on in ((text, True), (_NEGATION.sub("--", text), False)):
-                for one in _spellings(spelled):
-                    if one in known:
-                        return known[one], is_on
-        return known.get(text) or self._begun(text), True
+                for spelling in _spellings(spelled):
+                    if spelling in options:
+                        return options[spelling], is_on
+        return options.get(text) or self._begun(text), True
 
     def _begun(self, text: str) -> LineOption | None:
         """The one option that begins so."""
-        known = [one for name, one in self.options.items() if name.startswith(text)]
-        is_short = text.startswith("--") and len(known) == 1 and self.runs != "trainer"
-        return known[0] if is_short else None
+        matching = [option for name, option in self.options.items() if name.startswith(text)]
+        is_short = text.startswith("--") and len(matching) == 1 and self.runs != "trainer"
+        return matching[0] if is_short else None
 
 
 def _spellings(text: str) -> Iterator[str]:
@@ -184,7 +191,7 @@ def _file() -> _LauncherFile:
 @lru_cache(maxsize=1)
 def launchers() -> Mapping[str, Launcher]:
     """All programs by name."""
-    return {one.name: one for one in _file().launchers}
+    return {program.name: program for program in _file().launchers}
 
 
 def skypilot() -> SkyPilot:
@@ -198,22 +205,20 @@ def launcher(name: str) -> Launcher:
     Raises:
         UnknownNameError: If there is no such.
     """
-    found = launchers().get(name)
-    if found is None:
-        known = launchers()
-        raise UnknownNameError("program", name, known, f"Known: {', '.join(known)}.")
-    return found
+    programs = launchers()
+    if name not in programs:
+        raise UnknownNameError("program", name, programs, f"Known: {', '.join(programs)}.")
+    return programs[name]
 
 
 @lru_cache(maxsize=16)
 def _options(name: str) -> Mapping[str, LineOption]:
     path = data_root() / "calibration" / "launchers" / f"{name}.csv"
-    found: dict[str, LineOption] = {}
+    options: dict[str, LineOption] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            also, choices, versions = (
-                tuple(row[column].split()) for column in ("also", "choices", "versions")
-            )
-            one = LineOption(row["option"], also, row["kind"], choices, versions)
-            found |= dict.fromkeys((one.name, *also), one)
-    return found
+            texts = (row[column].split() for column in ("also", "choices", "versions"))
+            also, choices, versions = map(tuple, texts)
+            option = LineOption(row["option"], also, row["kind"], choices, versions)
+            options |= dict.fromkeys((option.name, *also), option)
+    return options

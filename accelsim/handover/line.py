@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from itertools import takewhile
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
@@ -49,7 +50,7 @@ class LaunchLine:
     Attributes:
         launcher: The program.
         version: The version whose list answers for it.
-        words: The words that it begins with.
+        command: The words that it begins with.
         environment: Assignments before them.
         arguments: What is no option.
         options: Text by option, "true" and "false" of flags.
@@ -59,7 +60,7 @@ class LaunchLine:
 
     launcher: Launcher
     version: str
-    words: tuple[str, ...]
+    command: tuple[str, ...]
     environment: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
@@ -68,44 +69,48 @@ class LaunchLine:
 
     def __str__(self) -> str:
         """The line, as a shell reads it."""
-        given = (word for name, text in self.options.items() for word in self._written(name, text))
-        script = [] if self.script is None else shlex.split(str(self.script))
-        parts = (self.arguments, tuple(given))
-        first, last = parts[::-1] if self.launcher.runs == "processes" else parts
-        words = (*self.words, *first, *last, *script)
+        words = list(self.command)
+        if self.launcher.runs != "processes":
+            words += self.arguments
+        for name, text in self.options.items():
+            words += self._option_words(name, text)
+        if self.launcher.runs == "processes":
+            words += self.arguments
+        if self.script is not None:
+            words += shlex.split(str(self.script))
         return " ".join([*self.environment, shlex.join(words)])
 
-    def _written(self, name: str, text: str) -> Iterator[str]:
-        option = self.launcher.options[name]
+    def _option_words(self, name: str, text: str) -> list[str]:
+        kind = self.launcher.options[name].kind
         if self.launcher.assigns:
-            yield f"{name}={text}"
-        elif option.kind != "flag":
-            yield name
-            yield from text.split("\0") if option.kind == "list" else [text]
-        elif text == _ON:
-            yield name
-        else:
-            yield f"--no-{name[2:]}"
+            return [f"{name}={text}"]
+        if kind == "flag":
+            return [name if text == _ON else f"--no-{name[2:]}"]
+        return [name, *text.split("\0")] if kind == "list" else [name, text]
 
     @property
     def settings(self) -> dict[str, str | float | bool]:
         """What its options say, by the names of our settings."""
-        found: dict[str, str | float | bool] = {}
+        settings: dict[str, str | float | bool] = {}
         for name, meaning in self.launcher.means.items():
             text = self.options.get(meaning.option)
-            if text is not None:
-                value = _value(self.launcher, self.launcher.options[meaning.option], text)
-                value = meaning.values.get(text) if meaning.values else value
-                if value is not None:
-                    found[name] = value
-        return found
+            if text is None:
+                continue
+            option = self.launcher.options[meaning.option]
+            value = _value(self.launcher, option, text)
+            value = meaning.values.get(text) if meaning.values else value
+            if value is not None:
+                settings[name] = value
+        return settings
 
     @property
     def unread(self) -> tuple[str, ...]:
         """Options that say nothing of ours."""
         means = self.launcher.means
-        read = {one.option for name, one in means.items() if name in self.settings}
-        return tuple(name for name in self.options if name not in {*read, self.launcher.model})
+        read_options = {meaning.option for name, meaning in means.items() if name in self.settings}
+        return tuple(
+            name for name in self.options if name not in {*read_options, self.launcher.model}
+        )
 
 
 def read_line(text: str, version: str | None = None) -> LaunchLine:
@@ -124,17 +129,16 @@ def read_line(text: str, version: str | None = None) -> LaunchLine:
     except ValueError as error:
         allowed = f"a line that a shell can read ({error})"
         raise InvalidValueError("line", text, allowed, "Close its quotes.") from None
-    count = next((n for n, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
-    environment, words = tuple(words[:count]), words[count:]
-    found = _program(words)
-    if found is None or len(text) > _LONGEST:
-        starts = [one.begins[0] for one in launchers().values() if one.runs in _STARTS]
+    environment = tuple(takewhile(_ASSIGNMENT.match, words))
+    words = words[len(environment) :]
+    match = _program(words)
+    if match is None or len(text) > _LONGEST:
+        starts = [entry.begins[0] for entry in launchers().values() if entry.runs in _STARTS]
         raise InvalidValueError("line", text, f"a line that begins with {', '.join(starts)}")
-    program, begun = found
-    if program.runs == "processes":
-        return _with_script(program, begun, words[len(begun) :], environment, version)
-    line = _options_of(program, begun, words[len(begun) :], version)
-    return replace(line, environment=environment)
+    program, command = match
+    words = words[len(command) :]
+    read = _with_script if program.runs == "processes" else _options_of
+    return replace(read(program, command, words, version), environment=environment)
 
 
 def write_line(
@@ -153,18 +157,18 @@ def write_line(
     if model and program.model is not None and not program.takes_model:
         options[program.model] = model
     for name, meaning in program.means.items():
-        one = program.options[meaning.option]
-        text = _text(program, one, meaning, settings.get(name))
-        if text is not None and not (one.versions and listed.version not in one.versions):
-            options[one.name] = text
+        option = program.options[meaning.option]
+        text = _text(program, option, meaning, settings.get(name))
+        if text is not None and option.is_in(listed.version):
+            options[option.name] = text
     arguments = (model,) if program.takes_model and model else ()
-    words = tuple(program.begins[0].split())
-    return LaunchLine(program, listed.version, words, arguments=arguments, options=options)
+    command = tuple(program.begins[0].split())
+    return LaunchLine(program, listed.version, command, arguments=arguments, options=options)
 
 
-def _text(program: Launcher, one: LineOption, meaning: Meaning, value: object) -> str | None:
+def _text(program: Launcher, option: LineOption, meaning: Meaning, value: object) -> str | None:
     """The text of an option for a value; None where it is not written."""
-    if one.kind == "flag":
+    if option.kind == "flag":
         is_told = value is not None and (bool(value) or program.lenient)
         return (_ON if value else _OFF) if is_told else None
     return meaning.text(value) if isinstance(value, str | int | float) else None
@@ -172,50 +176,51 @@ def _text(program: Launcher, one: LineOption, meaning: Meaning, value: object) -
 
 def _program(words: list[str]) -> tuple[Launcher, tuple[str, ...]] | None:
     """The program that words start, and those of them that say so: the most."""
-    found = [
-        (one, tuple(begins.split()))
-        for one in launchers().values()
-        for begins in one.begins
-        if one.runs in _STARTS and words[: len(begins.split())] == begins.split()
+    candidates = [
+        (program, tuple(begins.split()))
+        for program in launchers().values()
+        for begins in program.begins
+        if program.runs in _STARTS and words[: len(begins.split())] == begins.split()
     ]
-    return max(found, key=lambda pair: len(pair[1]), default=None)
+    return max(candidates, key=lambda pair: len(pair[1]), default=None)
 
 
 def _with_script(
-    program: Launcher,
-    begun: tuple[str, ...],
-    words: list[str],
-    environment: tuple[str, ...],
-    version: str | None,
+    program: Launcher, command: tuple[str, ...], words: Sequence[str], version: str | None
 ) -> LaunchLine:
     """A line of torchrun: its own options, then a script or module with those of the trainer."""
-    at = 0
-    while at < len(words) and words[at].startswith("-"):
-        one, _ = program.find(words[at].partition("=")[0])
-        takes = one is not None and one.kind != "flag" and "=" not in words[at]
-        at += 2 if takes else 1
-    line = replace(_options_of(program, begun, words[:at], None), environment=environment)
-    if at >= len(words):
+    start = 0
+    while start < len(words) and words[start].startswith("-"):
+        option, _ = program.find(words[start].partition("=")[0])
+        has_value_word = option is not None and option.kind != "flag" and "=" not in words[start]
+        start += 2 if has_value_word else 1
+    line = _options_of(program, command, words[:start], None)
+    if start >= len(words):
         lacking = Problem("script", "torchrun starts nothing", "Name a script, or -m and a module.")
         return replace(line, problems=(*line.problems, lacking))
-    script = words[at]
-    trainers = (one for one in launchers().values() if one.runs == "trainer")
-    trainer = next((one for one in trainers if script.endswith(one.begins)), None)
-    if trainer is None:
-        return replace(line, arguments=tuple(words[at:]))
-    inner = _options_of(trainer, (script,), words[at + 1 :], version)
-    return replace(line, script=inner)
+    script = words[start]
+    for trainer in launchers().values():
+        if trainer.runs == "trainer" and script.endswith(trainer.begins):
+            inner = _options_of(trainer, (script,), words[start + 1 :], version)
+            return replace(line, script=inner)
+    return replace(line, arguments=tuple(words[start:]))
 
 
 def _options_of(
-    program: Launcher, begun: tuple[str, ...], words: Sequence[str], version: str | None
+    program: Launcher, command: tuple[str, ...], words: Sequence[str], version: str | None
 ) -> LaunchLine:
     """A line's options, each beside what is wrong with it."""
-    read = _Reader(program, program.listed(version).version, deque(words))
-    while read.words:
-        read.take(read.words.popleft())
-    found = tuple(read.arguments), read.options, tuple(read.problems)
-    return LaunchLine(program, read.version, begun, (), *found)
+    reader = _Reader(program, program.listed(version).version, deque(words))
+    while reader.words:
+        reader.take(reader.words.popleft())
+    return LaunchLine(
+        program,
+        reader.version,
+        command,
+        arguments=tuple(reader.arguments),
+        options=reader.options,
+        problems=tuple(reader.problems),
+    )
 
 
 @dataclass(slots=True)
@@ -238,49 +243,47 @@ class _Reader:
             self.arguments.append(word)
 
     def _take_option(self, name: str, text: str | None) -> None:
-        one, is_on, key = self._found(name)
-        if one is None:
+        option, is_on, key = self._option(name)
+        if option is None:
             self.problems += _unknown(self.program, name)
-            self._skip_value(text)
+            if text is None and self.words and not self.words[0].startswith("-"):
+                self.words.popleft()
             return
-        if one.kind == "flag":
+        if option.kind == "flag":
             text = _ON if is_on and text not in _OFFS else _OFF
-        text = self._value_of(one) if text is None else text
+        text = self._next_value(option.kind) if text is None else text
         if text is None:
-            self.problems.append(Problem(one.name, "has no value", "Give one."))
+            self.problems.append(Problem(option.name, "has no value", "Give one."))
             return
         if key:
-            text = _with_key(self.options.get(one.name, "{}"), key, text)
-        self.options[one.name] = text
-        self.problems += _judged(self.program, one, text, self.version)
+            text = _with_key(self.options.get(option.name, "{}"), key, text)
+        self.options[option.name] = text
+        self.problems += _judged(self.program, option, text, self.version)
 
-    def _skip_value(self, text: str | None) -> None:
-        if text is None and self.words and not self.words[0].startswith("-"):
-            self.words.popleft()
-
-    def _found(self, name: str) -> tuple[LineOption | None, bool, str]:
+    def _option(self, name: str) -> tuple[LineOption | None, bool, str]:
         """The option of a name, whether it is on, and a key of its JSON that follows a dot."""
-        one, is_on = self.program.find(name)
+        option, is_on = self.program.find(name)
         base, _, key = name.partition(".")
-        if one is not None or not key or not self.program.lenient:
-            return one, is_on, ""
-        whole, is_on = self.program.find(base)
-        return (whole if whole is not None and whole.kind == "json" else None), is_on, key
+        if option is not None or not key or not self.program.lenient:
+            return option, is_on, ""
+        option, is_on = self.program.find(base)
+        is_json = option is not None and option.kind == "json"
+        return option if is_json else None, is_on, key
 
-    def _value_of(self, one: LineOption) -> str | None:
+    def _next_value(self, kind: str) -> str | None:
         """The next word, of a list all up to the next option; None where there is none."""
-        taken: list[str] = []
+        values: list[str] = []
         while self.words and (_is_number(self.words[0]) or self.words[0][:2] != "--"):
-            taken.append(self.words.popleft())
-            if one.kind != "list":
+            values.append(self.words.popleft())
+            if kind != "list":
                 break
-        return "\0".join(taken) if taken else None
+        return "\0".join(values) if values else None
 
 
-def _with_key(whole: str, key: str, text: str) -> str:
+def _with_key(json_text: str, key: str, text: str) -> str:
     """JSON with a value under a key, which may have dots; the value is JSON, or a text."""
     with suppress(ValueError):
-        document = json.loads(whole)
+        document = json.loads(json_text)
         *sections, last = key.split(".")
         table = document
         for section in sections:
@@ -289,7 +292,7 @@ def _with_key(whole: str, key: str, text: str) -> str:
         with suppress(ValueError):
             table[last] = json.loads(text)
         return json.dumps(document)
-    return whole
+    return json_text
 
 
 def _unknown(program: Launcher, name: str) -> list[Problem]:
@@ -301,38 +304,43 @@ def _unknown(program: Launcher, name: str) -> list[Problem]:
     return [Problem(name, f"{program.name} has no such option", hint)]
 
 
-def _judged(program: Launcher, one: LineOption, text: str, version: str) -> Iterator[Problem]:
+def _judged(program: Launcher, option: LineOption, text: str, version: str) -> Iterator[Problem]:
     """What is wrong with an option's version or value."""
-    if one.versions and version not in one.versions:
-        has = ", ".join(one.versions)
-        yield Problem(one.name, f"{program.name} {version} does not have it", f"Known to {has}.")
+    if not option.is_in(version):
+        has = ", ".join(option.versions)
+        yield Problem(option.name, f"{program.name} {version} does not have it", f"Known to {has}.")
         return
-    if one.choices and version == program.versions[-1].version and text not in one.choices:
-        near = get_close_matches(text, one.choices, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"One of {', '.join(one.choices)}."
-        yield Problem(one.name, f"{text!r} is none of its values", hint)
+    if option.choices and version == program.versions[-1].version and text not in option.choices:
+        near = get_close_matches(text, option.choices, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"One of {', '.join(option.choices)}."
+        yield Problem(option.name, f"{text!r} is none of its values", hint)
         return
-    wanted = {"int": "a whole number", "float": "a number", "json": "JSON"}
-    if one.kind in wanted and _value(program, one, text) is None:
-        yield Problem(one.name, f"{text!r} is not {wanted[one.kind]}", f"Give {wanted[one.kind]}.")
+    kind_text = {"int": "a whole number", "float": "a number", "json": "JSON"}.get(option.kind)
+    if kind_text is not None and _value(program, option, text) is None:
+        yield Problem(option.name, f"{text!r} is not {kind_text}", f"Give {kind_text}.")
 
 
-def _value(program: Launcher, one: LineOption, text: str) -> str | float | bool | None:
+def _value(program: Launcher, option: LineOption, text: str) -> str | float | bool | None:
     """What a text is as a value of an option; None where it is none."""
-    if one.kind == "flag":
+    if option.kind == "flag":
         return text == _ON
     with suppress(ValueError):
-        if one.kind == "int":
-            scaled = _SCALED.match(text) if program.scaled else None
-            if scaled is not None:
-                return int(float(scaled[1]) * _POWERS[scaled[2]])
-            return -1 if program.scaled and text == "auto" else int(text)
-        if one.kind == "float":
+        if option.kind == "int":
+            return _scaled_count(text) if program.scaled else int(text)
+        if option.kind == "float":
             return float(text)
-        if one.kind == "json":
+        if option.kind == "json":
             json.loads(text)
         return text
     return None
+
+
+def _scaled_count(text: str) -> int:
+    """A count that may end in k, K, m, M ...; -1 for "auto"."""
+    scaled = _SCALED.match(text)
+    if scaled is not None:
+        return int(float(scaled[1]) * _POWERS[scaled[2]])
+    return -1 if text == "auto" else int(text)
 
 
 def _is_number(word: str) -> bool:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -94,7 +94,7 @@ class NextRuns(Result):
     @property
     def metrics(self) -> dict[str, Metric]:
         """Figures of the decision."""
-        return {name: Metric(getattr(self, name)) for name in ("regret_usd", "saves_usd")}
+        return {"regret_usd": Metric(self.regret_usd), "saves_usd": Metric(self.saves_usd)}
 
     def figures(self) -> Document:
         """Flat figures and lists, ready for JSON."""
@@ -105,10 +105,7 @@ class NextRuns(Result):
             "months": self.months,
             "is_safe": not self.runs,
             "alternatives": [dict(row) for row in self.alternatives],
-            "runs": [
-                {name: getattr(run, name) for name in NextRun.__dataclass_fields__}
-                for run in self.runs
-            ],
+            "runs": [asdict(run) for run in self.runs],
         }
 
 
@@ -134,28 +131,28 @@ def measure_next(
         InputError: If a field is wrong, a name is unknown, or no fleet keeps the limits.
     """
     _check(runs, months)
-    asked = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+    question = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
     if learned is not None:
         read_learned(learned)  # refused here, not by each device
-        asked = _with_learned(asked, str(learned))
-    planned = plan(asked, report=report)
+        question = _with_learned(question, str(learned))
+    planned = plan(question, report=report)
     if planned.recommended is None:
         remedy = "accelsim plan says what would have to give."
-        raise InvalidValueError("scenario", asked.name, "one that some fleet carries", remedy)
+        raise InvalidValueError("scenario", question.name, "one that some fleet carries", remedy)
     fleets = [planned.recommended, *planned.alternatives]
-    known = _alternatives(fleets)
-    made = [_run(planned.scenario, fleet) for fleet in fleets]
-    chosen = known.best_runs(runs, np.array([run.cost_usd / months for run in made]))
-    regret = known.regret
+    alternatives = _alternatives(fleets)
+    candidates = [_run(planned.scenario, fleet) for fleet in fleets]
+    chosen = alternatives.best_runs(runs, np.array([run.cost_usd / months for run in candidates]))
+    regret = alternatives.regret
     return NextRuns(
-        decision=_fleet_words(fleets[known.choice]),
+        decision=_fleet_words(fleets[alternatives.choice]),
         regret_usd=regret * months,
-        saves_usd=min(known.saving(chosen), regret) * months if chosen else 0.0,
+        saves_usd=min(alternatives.saving(chosen), regret) * months if chosen else 0.0,
         months=months,
         alternatives=tuple(_row(fleet) for fleet in fleets),
-        runs=tuple(made[place] for place in chosen),
-        inputs={"scenario": asked.name, "learned": None if learned is None else str(learned)},
-        provenance=Provenance(__version__, asked.seed),
+        runs=tuple(candidates[index] for index in chosen),
+        inputs={"scenario": question.name, "learned": None if learned is None else str(learned)},
+        provenance=Provenance(__version__, question.seed),
         warnings=planned.warnings,
     )
 
@@ -167,16 +164,16 @@ def _check(runs: int, months: float) -> None:
         raise InvalidValueError("months", months, "a number above 0")
 
 
-def _with_learned(asked: Scenario, profile: str) -> Scenario:
+def _with_learned(scenario: Scenario, profile: str) -> Scenario:
     """A scenario whose services and jobs know a profile of runs."""
     parts = {
         name: tuple(
-            one.model_copy(update={"run": {**one.run, "learned": profile}})
-            for one in getattr(asked, name)
+            load.model_copy(update={"run": {**load.run, "learned": profile}})
+            for load in getattr(scenario, name)
         )
         for name in ("services", "training_jobs", "batch_jobs")
     }
-    return asked.model_copy(update=parts)
+    return scenario.model_copy(update=parts)
 
 
 def _alternatives(fleets: Sequence[FleetAnswer]) -> Alternatives:
@@ -203,40 +200,40 @@ def _fleet_words(fleet: FleetAnswer) -> str:
 
 def _run(scenario: Scenario, fleet: FleetAnswer) -> NextRun:
     """The run that measures a fleet: its costliest part alone, of a service one replica."""
-    row = max(fleet.placement, key=lambda one: float(one["cost_usd_per_month"]))
-    (asked,) = of_rows(scenario, [row])
+    costs = [float(row["cost_usd_per_month"]) for row in fleet.placement]
+    row = fleet.placement[costs.index(max(costs))]
+    (assignment,) = of_rows(scenario, [row])
     replicas = int(row.get("replicas", 1))
     instances = math.ceil(row["instance_count"] / replicas)
     hourly = float(row["offers"][0]["usd_per_hour"]) * instances
     layout = str(row["layout"]).removeprefix(f"{replicas} x ")
     alone = replace(
-        asked,
-        devices=max(1, asked.devices // replicas),
+        assignment,
+        devices=max(1, assignment.devices // replicas),
         instances=instances,
-        settings={**asked.settings, "replicas": 1} if replicas > 1 else asked.settings,
+        settings={**assignment.settings, "replicas": 1} if replicas > 1 else assignment.settings,
     )
     return NextRun(
-        device=asked.device,
+        device=assignment.device,
         device_count=alone.devices,
-        configuration=" ".join(filter(None, (layout, asked.software, asked.precision))),
+        configuration=" ".join(filter(None, (layout, assignment.software, assignment.precision))),
         line=line_of(alone),
-        benchmark=_benchmark(scenario, asked),
+        benchmark=_benchmark(scenario, assignment),
         run_s=_RUN_S,
         cost_usd=hourly * _RUN_S / 3600.0,
     )
 
 
-def _benchmark(scenario: Scenario, asked: Assignment) -> str:
+def _benchmark(scenario: Scenario, assignment: Assignment) -> str:
     """The benchmark of an engine under a replica's share of the load."""
-    services = {one.name: one for one in scenario.services}
-    service = services.get(asked.name)
-    engine = asked.software.partition(" ")[0]
+    service = next((s for s in scenario.services if s.name == assignment.name), None)
+    engine, settings = assignment.software.partition(" ")[0], assignment.settings
     if service is None or engine not in _BENCHMARKS:
-        what = "iteration_s" if asked.task == "train" else "latency_s"
-        batch = asked.settings.get("global_batch") or asked.settings.get("max_batch", 1)
-        return _TABLE.format(model=asked.workload, device=asked.device, batch=batch, what=what)
-    model = workload(asked.workload)
-    rate = float(asked.settings["requests_per_s"]) / int(asked.settings.get("replicas", 1))
+        metric = "iteration_s" if assignment.task == "train" else "latency_s"
+        batch = settings.get("global_batch") or settings.get("max_batch", 1)
+        return f"{_TABLE} = {assignment.workload},{assignment.device},{batch},{metric},..."
+    model = workload(assignment.workload)
+    rate = float(settings["requests_per_s"]) / int(settings.get("replicas", 1))
     return _BENCHMARKS[engine].format(
         model=repository(model) or model.name,
         prompt=_mean_tokens(service, "prompt") or model.default.seq_len,
@@ -247,7 +244,7 @@ def _benchmark(scenario: Scenario, asked: Assignment) -> str:
 
 
 #: What to note where no engine has a benchmark: a row of a table that `accelsim.learn` reads.
-_TABLE = "note in a table: model,device,batch,metric,value = {model},{device},{batch},{what},..."
+_TABLE = "note in a table: model,device,batch,metric,value"
 #: How engines' own benchmarks are asked for a load (vLLM, docs/benchmarking; SGLang,
 #: bench_serving): `accelsim.learn` reads what they write.
 _BENCHMARKS = {
@@ -264,9 +261,8 @@ def _mean_tokens(service: Service, name: str) -> int | None:
     from accelsim.serving.loads.arrivals import Arrivals
     from accelsim.simulation.randomness import RandomStreams
 
-    lengths: Any = getattr(service, name)
-    if lengths is None:
+    if (service.prompt if name == "prompt" else service.output) is None:
         return None
-    drawn = Arrivals(rate_per_s=1.0, prompt=service.prompt or "1", output=service.output or "1")
-    columns = drawn.columns(RandomStreams(0))
+    arrivals = Arrivals(rate_per_s=1.0, prompt=service.prompt or "1", output=service.output or "1")
+    columns = arrivals.columns(RandomStreams(0))
     return round(float(getattr(columns, f"{name}_tokens").mean()))

@@ -15,7 +15,11 @@ from accelsim.workloads.model import Workload
 
 #: Fields of a plan that options of trainers say by themselves.
 _PLAIN = ("tp", "pp", "cp", "ep", "etp", "sp", "chunks", "recompute", "schedule")
-_SHAPE = ("layers", "heads", "hidden_size", "intermediate_size", "kv_heads", "norm", "positions")
+#: Parameters of a model that Megatron-LM has options for.
+_MODEL_FIELDS = (
+    *("layers", "heads", "hidden_size", "intermediate_size", "kv_heads", "norm", "positions"),
+    *("max_positions", "gated", "tied_embeddings", "feed_forward_bias"),
+)
 #: Axes of MaxText's mesh.
 _AXES = ("shards", "copies", "tp", "cp", "ep", "pp", "nodes")
 
@@ -34,11 +38,11 @@ def device_count(trainer: str, settings: Values) -> int:
         return math.prod(max(1, int(settings.get(name, 1))) for name in _AXES)
     counts = [settings.get(name, 1) for name in ("nodes", "node_devices")]
     try:
-        nodes, each = map(int, counts)
+        nodes, devices_per_node = map(int, counts)
     except ValueError:
-        named = "--nnodes, --nproc-per-node"
-        raise InvalidValueError(named, counts, "plain numbers", "Write them out.") from None
-    return nodes * each
+        options = "--nnodes, --nproc-per-node"
+        raise InvalidValueError(options, counts, "plain numbers", "Write them out.") from None
+    return nodes * devices_per_node
 
 
 def plan_of(trainer: str, settings: Values, devices: int) -> tuple[Document, int]:
@@ -66,27 +70,31 @@ def plan_of(trainer: str, settings: Values, devices: int) -> tuple[Document, int
 
 def _read_torchtitan(plan: Document, settings: Values, dp: int) -> int:
     """Of FSDP2; ranks of tp share the tokens (torchtitan/models/llama3/infra/parallelize.py)."""
-    local, copies = (int(settings.get(name, n)) for name, n in (("local_batch", 8), ("copies", 1)))
-    is_shared = dp > 1 and settings.get("shards") != 1
-    piped = int(settings.get("pipeline_microbatch", 1))
-    plan |= {"sp": plan.get("tp", 1) > 1, "zero": int(settings.get("reshards", 3)) * is_shared}
-    plan |= {"microbatch": piped if plan.get("pp", 1) > 1 else local}
-    plan |= {"shard_group": dp // copies} if copies > 1 and is_shared else {}
-    return local
+    local_batch = int(settings.get("local_batch", 8))
+    copies = int(settings.get("copies", 1))
+    is_sharded = dp > 1 and settings.get("shards") != 1
+    is_piped = plan.get("pp", 1) > 1
+    plan["sp"] = plan.get("tp", 1) > 1
+    plan["zero"] = int(settings.get("reshards", 3)) if is_sharded else 0
+    plan["microbatch"] = int(settings.get("pipeline_microbatch", 1)) if is_piped else local_batch
+    if copies > 1 and is_sharded:
+        plan["shard_group"] = dp // copies
+    return local_batch
 
 
 def _read_megatron(plan: Document, settings: Values, _: int) -> int:
-    shards_optimizer = int(bool(settings.get("shards_optimizer")))
-    plan |= {"microbatch": int(settings.get("microbatch", 1))}
-    plan |= {"zero": int(settings.get("sharding", shards_optimizer))}
-    plan |= {"optimizer_offload": bool(settings.get("optimizer_offload"))}
-    return int(plan["microbatch"])
+    microbatch = int(settings.get("microbatch", 1))
+    plan["microbatch"] = microbatch
+    plan["zero"] = int(settings.get("sharding", bool(settings.get("shards_optimizer"))))
+    plan["optimizer_offload"] = bool(settings.get("optimizer_offload"))
+    return microbatch
 
 
 def _read_maxtext(plan: Document, settings: Values, _: int) -> int:
-    plan |= {"zero": 3 if int(settings.get("shards", 1)) > 1 else 0}
-    plan |= {"microbatch": max(1, round(settings.get("device_batch", 1)))}
-    return int(plan["microbatch"]) * int(settings.get("accumulation", 1))
+    microbatch = max(1, round(float(settings.get("device_batch", 1))))
+    plan["zero"] = 3 if int(settings.get("shards", 1)) > 1 else 0
+    plan["microbatch"] = microbatch
+    return microbatch * int(settings.get("accumulation", 1))
 
 
 _READ: Mapping[str, Callable[[Document, Values, int], int]] = {
@@ -96,90 +104,92 @@ _READ: Mapping[str, Callable[[Document, Values, int], int]] = {
 }
 
 
-def trainer_settings(asked: Assignment, workload: Workload, trainer: str) -> Document:
+def trainer_settings(assignment: Assignment, workload: Workload, trainer: str) -> Document:
     """What a trainer's options may say of an assignment.
 
     Args:
-        asked: The assignment, with the fields of its plan.
+        assignment: The assignment, with the fields of its plan.
         workload: The model.
         trainer: The program.
     """
-    usual = ("pp", "cp", "ep", "etp", "chunks")
-    said = {n: v for n, v in asked.settings.items() if not (n in usual and v == 1)}
-    said |= {"precision": asked.precision, "bf16": True}
-    said["accumulation"] = said.get("microbatch_count", 1)
-    return said | _WRITE[trainer](said, asked, workload) if trainer in _WRITE else said
+    unwritten_ones = {"pp", "cp", "ep", "etp", "chunks"}
+    settings = {
+        name: value
+        for name, value in assignment.settings.items()
+        if value != 1 or name not in unwritten_ones
+    }
+    settings |= {"precision": assignment.precision, "bf16": True}
+    settings["accumulation"] = settings.get("microbatch_count", 1)
+    match trainer:
+        case "torchtitan":
+            return settings | _torchtitan_settings(settings)
+        case "megatron":
+            return settings | _megatron_settings(settings, workload)
+        case "maxtext":
+            return settings | _maxtext_settings(settings, assignment.device)
+        case "deepspeed":
+            return settings | {"offloads": "cpu" if settings["optimizer_offload"] else None}
+    return settings
 
 
-def _write_torchtitan(said: Values, _: Assignment, __: Workload) -> Document:
-    zero, dp, group = said["zero"], said["dp"], said["shard_group"]
-    micro, is_piped = said["microbatch"], "pp" in said
+def _torchtitan_settings(settings: Values) -> Document:
+    zero, dp, group = settings["zero"], settings["dp"], settings["shard_group"]
+    microbatch, is_piped = settings["microbatch"], "pp" in settings
     copies = dp if not zero else dp // group if group else 1
     return {
         "copies": copies,
         "shards": -1 if zero else 1,
         "reshards": {3: 3, 0: None}.get(zero, 2),
-        "local_batch": micro * said["microbatch_count"] if is_piped else micro,
-        "pipeline_microbatch": micro if is_piped else None,
-        "schedule": said["schedule"] if is_piped else None,
+        "local_batch": microbatch * settings["microbatch_count"] if is_piped else microbatch,
+        "pipeline_microbatch": microbatch if is_piped else None,
+        "schedule": settings["schedule"] if is_piped else None,
     }
 
 
-def _write_megatron(said: Values, _: Assignment, workload: Workload) -> Document:
-    zero, parameters = said["zero"], workload.parameters
-    shape: Document = {name: getattr(parameters, name, None) for name in _SHAPE}
-    grouped = shape["kv_heads"] not in {None, shape["heads"]}
-    is_whole = said["recompute"] == "full"
-    return shape | {
+def _megatron_settings(settings: Values, workload: Workload) -> Document:
+    zero = settings["zero"]
+    sizes: Document = {name: getattr(workload.parameters, name, None) for name in _MODEL_FIELDS}
+    is_grouped = sizes["kv_heads"] not in {None, sizes["heads"]}
+    is_full = settings["recompute"] == "full"
+    return sizes | {
         "shards_optimizer": zero > 0,
         "fsdp": zero > 1,
         "sharding": zero,
         "overlaps_gradients": zero > 0,
         "overlaps_weights": zero > 0,
-        "recompute_method": "uniform" if is_whole else None,
-        "recompute_layers": 1 if is_whole else None,
-        "max_positions": max(getattr(parameters, "max_positions", 0), said["seq_len"]),
-        "groups": grouped,
-        "kv_heads": shape["kv_heads"] if grouped else None,
-        "gated": getattr(parameters, "gated", False),
-        "untied": not getattr(parameters, "tied_embeddings", True),
-        "unbiased": not getattr(parameters, "feed_forward_bias", True),
+        "recompute_method": "uniform" if is_full else None,
+        "recompute_layers": 1 if is_full else None,
+        "max_positions": max(sizes["max_positions"] or 0, settings["seq_len"]),
+        "groups": is_grouped,
+        "kv_heads": sizes["kv_heads"] if is_grouped else None,
+        "gated": bool(sizes["gated"]),
+        "untied": sizes["tied_embeddings"] is False,
+        "unbiased": sizes["feed_forward_bias"] is False,
     }
 
 
-def _write_maxtext(said: Values, asked: Assignment, _: Workload) -> Document:
-    shards, copies = (said["dp"], 1) if said["zero"] else (1, said["dp"])
+def _maxtext_settings(settings: Values, device: str) -> Document:
+    is_sharded = bool(settings["zero"])
     return {
-        "shards": shards,
-        "copies": copies,
+        "shards": settings["dp"] if is_sharded else 1,
+        "copies": 1 if is_sharded else settings["dp"],
         "nodes": 1,
-        "device_batch": said["microbatch"],
-        "hardware": catalog.device(asked.device).device_class,
+        "device_batch": settings["microbatch"],
+        "hardware": catalog.device(device).device_class,
     }
 
 
-def _write_deepspeed(said: Values, _: Assignment, __: Workload) -> Document:
-    return {"offloads": "cpu" if said["optimizer_offload"] else None}
-
-
-_WRITE: Mapping[str, Callable[[Values, Assignment, Workload], Document]] = {
-    "torchtitan": _write_torchtitan,
-    "megatron": _write_megatron,
-    "maxtext": _write_maxtext,
-    "deepspeed": _write_deepspeed,
-}
-
-
-def unsaid(trainer: str, asked: Assignment, settings: Values) -> Iterator[str]:
+def unsaid(trainer: str, assignment: Assignment, settings: Values) -> Iterator[str]:
     """Fields of a plan that a trainer's line says otherwise, or not at all.
 
     Args:
         trainer: The program.
-        asked: The assignment.
+        assignment: The assignment.
         settings: What the line's options say.
     """
-    read = plan_of(trainer, settings, asked.devices)[0] if trainer in _READ else {}
-    for one in fields(ParallelismPlan):
-        wanted, says = asked.settings.get(one.name, one.default), read.get(one.name, one.default)
-        if wanted not in {one.default, says} or says not in {one.default, wanted}:
-            yield f"no option says {one.name}={wanted}"
+    read_plan = plan_of(trainer, settings, assignment.devices)[0] if trainer in _READ else {}
+    for field in fields(ParallelismPlan):
+        wanted = assignment.settings.get(field.name, field.default)
+        stated = read_plan.get(field.name, field.default)
+        if wanted not in {field.default, stated} or stated not in {field.default, wanted}:
+            yield f"no option says {field.name}={wanted}"
