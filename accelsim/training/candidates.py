@@ -65,10 +65,10 @@ class CandidatePlans:
         return cls(columns, base.stage_layers)
 
     @classmethod
-    def joined(cls, parts: Sequence[CandidatePlans]) -> CandidatePlans:
+    def joined(cls, groups: Sequence[CandidatePlans]) -> CandidatePlans:
         """All plans of some, which share their stages' layers."""
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in _COLUMNS}
-        return cls(columns, parts[0].stage_layers)
+        columns = {name: np.concatenate([plans[name] for plans in groups]) for name in _COLUMNS}
+        return cls(columns, groups[0].stage_layers)
 
     def take(self, rows: NDArray[Any]) -> CandidatePlans:
         """Some of the plans, by place or mask."""
@@ -107,5 +107,5 @@ def distinct_rows(*columns: ArrayLike) -> tuple[IntArray, IntArray]:
     for column in map(np.asarray, columns):
         values = column.astype(np.int64)
         code = code * (int(values.max()) + 1) + values
-    _, first, again = np.unique(code, return_index=True, return_inverse=True)
-    return first, again.ravel()
+    _, representatives, group_of_row = np.unique(code, return_index=True, return_inverse=True)
+    return representatives, group_of_row.ravel()

@@ -92,9 +92,9 @@ def data_parallel(
     shown += exposed_s(gather, np.where(overlaps, forward_s, 0.0), hidden_in)
     moved = (gather / blocks, reduce / blocks)
     fsdp = count * _fsdp_exposed_s(staged, blocks, forward_s / blocks, backward_s / blocks, *moved)
-    each = np.where((staged["zero"] == 2) & (count > 1), count, 1)
-    shown = np.where(sharded, fsdp, shown * each)
-    every = np.where(sharded, count * (reduce + 2.0 * gather), reduce * each + gather)
+    block_count = np.where((staged["zero"] == 2) & (count > 1), count, 1)
+    shown = np.where(sharded, fsdp, shown * block_count)
+    every = np.where(sharded, count * (reduce + 2.0 * gather), reduce * block_count + gather)
     shown = beside(shown, every, staged) + _averaging(staged) + _histograms_s(staged)
     update, energy = _updates(staged)
     return DataParallel(
@@ -122,8 +122,8 @@ def beside(exposed: FloatArray, moved: FloatArray, staged: StagedPlans) -> Float
         staged: The plans.
     """
     lost = staged.setup.communication_share * np.maximum(moved - exposed, 0.0)
-    found: FloatArray = exposed + np.where(staged["overlap"].astype(bool), lost, 0.0)
-    return found
+    slowed: FloatArray = exposed + np.where(staged["overlap"].astype(bool), lost, 0.0)
+    return slowed
 
 
 def _gathers(staged: StagedPlans, blocks: FloatArray) -> FloatArray:
@@ -146,8 +146,8 @@ def _transfers(staged: StagedPlans, messages: FloatArray) -> tuple[FloatArray, F
         kind: OperatorKind, payload: FloatArray, size: IntArray, stride: IntArray
     ) -> FloatArray:
         once = staged.setup.collective_s(kind, payload / messages, size, stride)
-        found: FloatArray = messages * (once + part_s * np.where(size > 1, size, 0))
-        return found
+        total_s: FloatArray = messages * (once + part_s * np.where(size > 1, size, 0))
+        return total_s
 
     expert, tables = staged.sums("expert_parameters")[:, 0], staged.sums("table_parameters")[:, 0]
     dense = staged.sums("parameters")[:, 0] - expert - tables
@@ -164,12 +164,12 @@ def _transfers(staged: StagedPlans, messages: FloatArray) -> tuple[FloatArray, F
         updated = staged.sums(trained)[:, 0]
         payload = updated * width
         fetched = np.where(zero == 3, parameters, updated) * weight
-        whole = collective_s(_K.ALL_REDUCE, payload, size, stride)
+        all_reduced = collective_s(_K.ALL_REDUCE, payload, size, stride)
         scattered = collective_s(_K.REDUCE_SCATTER, payload, shared, stride)
         across = (payload / shared, size // shared, stride * shared)
         scattered += collective_s(_K.ALL_REDUCE, *across)
         gathered = collective_s(_K.ALL_GATHER, fetched, shared, stride)
-        reduced = np.where(zero == 0, whole, scattered)
+        reduced = np.where(zero == 0, all_reduced, scattered)
         reduce += np.where(staged["local_steps"] > 1, 0.0, reduced)
         gather += np.where(zero == 0, 0.0, gathered)
     return reduce, gather
@@ -231,11 +231,11 @@ def _updates(staged: StagedPlans) -> tuple[FloatArray, FloatArray]:
     States sharded as in Rajbhandari et al. 2020, arXiv:1910.02054, section 5: a rank updates its
     share.
     """
-    held = staged.updated / np.where(staged["zero"] >= 1, staged.state_ranks, 1)[:, None]
-    most, whole = held.max(axis=1), held.sum(axis=1)
+    parameters = staged.updated / np.where(staged["zero"] >= 1, staged.state_ranks, 1)[:, None]
+    most, total = parameters.max(axis=1), parameters.sum(axis=1)
     seconds, joules, fixed = staged.setup.update_per_parameter
     update = most * seconds + np.where(most > 0, fixed, 0.0)
-    energy = whole * joules * staged.data_ranks * staged["tp"]
+    energy = total * joules * staged.data_ranks * staged["tp"]
     offloaded = staged["optimizer_offload"].astype(bool)
     if not offloaded.any():
         return update, energy

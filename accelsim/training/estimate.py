@@ -219,22 +219,22 @@ class TrainingEstimate(Result):
     def metrics(self) -> dict[str, Metric]:
         """Figures by name, with their intervals."""
         level = self.interval_level
-        found = {name: self._metric(name) for name in _SPREADS}
+        metrics = {name: self._metric(name) for name in _SPREADS}
         held = (self.memory_bytes, self.memory_low_bytes, self.memory_high_bytes)
-        found["memory_bytes"] = Metric(*held, level)
+        metrics["memory_bytes"] = Metric(*held, level)
         if self.time_to_train_s is not None:
             ends = (self.time_to_train_low_s, self.time_to_train_high_s)
-            found["time_to_train_s"] = Metric(self.time_to_train_s, *ends, level)
-            found |= {name: self._metric(name) for name in _OF_RUN}
-        return found
+            metrics["time_to_train_s"] = Metric(self.time_to_train_s, *ends, level)
+            metrics |= {name: self._metric(name) for name in _OF_RUN}
+        return metrics
 
     def _metric(self, name: str) -> Metric:
         """A figure; what goes with the time has its spread, and with the power that of powers."""
-        value, (share, own) = getattr(self, name), {**_SPREADS, **_OF_RUN}[name]
+        value, (share, own_sigma) = getattr(self, name), {**_SPREADS, **_OF_RUN}[name]
         if value is None:
             return Metric(value)
         time = share * math.log(self.iteration_high_s / self.iteration_s)
-        spread = math.exp(math.hypot(time, Z90 * own))
+        spread = math.exp(math.hypot(time, Z90 * own_sigma))
         return Metric(value, value / spread, value * spread, self.interval_level)
 
     @property
@@ -259,8 +259,8 @@ class TrainingEstimate(Result):
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, tuple) else value
+        return {name: _plain(entry) for name, entry in value.items()}
+    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
 
 
 @checked
@@ -299,10 +299,10 @@ def train(
             nearest plan that fits.
         InputError: If a name, size or choice is wrong; its subclasses say which.
     """
-    where = {one.name: keywords.pop(one.name, None) for one in fields(TrainingPlace)}
-    place = TrainingPlace(**where)
-    asked, paid = options_and_price(options, price, keywords)
-    chosen = run_options(asked, {"mode": "training"})
+    place_values = {spec.name: keywords.pop(spec.name, None) for spec in fields(TrainingPlace)}
+    place = TrainingPlace(**place_values)
+    resolved, paid = options_and_price(options, price, keywords)
+    chosen = run_options(resolved, {"mode": "training"})
     setup = training_setup(workload, chosen, place, conditions, _adapter_rank(plan))
     if place.global_batch is None and chosen.shape.batch is None:
         batch = _least_batch(plan, setup.device_count)
@@ -313,13 +313,17 @@ def train(
         from accelsim.training.trainers import find_plan
 
         named = _named(plan), cost.usd_per_hour, report
-        found, used, trainers = find_plan(setup, workload, chosen, place, named)
-        result = _estimate(used, found.best, cost, length, check_memory, record)
-        figures = {name: getattr(found, name) for name in _SEARCH} | {"trainers": trainers}
-        said = [] if found.is_complete else [_CUT_SHORT.format(found.considered)]
+        result_of_search, used, trainers = find_plan(setup, workload, chosen, place, named)
+        result = _estimate(used, result_of_search.best, cost, length, check_memory, record)
+        figures = {name: getattr(result_of_search, name) for name in _SEARCH} | {
+            "trainers": trainers
+        }
+        warnings = (
+            [] if result_of_search.is_complete else [_CUT_SHORT.format(result_of_search.considered)]
+        )
         counts = used.device_count, setup.device_count
-        said += [_FEWER.format(*counts)] if counts[0] < counts[1] else []
-        return replace(result, **figures, warnings=(*result.warnings, *said))
+        warnings += [_FEWER.format(*counts)] if counts[0] < counts[1] else []
+        return replace(result, **figures, warnings=(*result.warnings, *warnings))
     chosen_plan = _chosen(plan, setup)
     check_model(chosen_plan, setup.run.workload, setup.run.seq_len)
     return _estimate(setup, chosen_plan, cost, length, check_memory, record)
@@ -340,9 +344,9 @@ def _fields(plan: ParallelismPlan | str | None) -> Document:
 
 def _least_batch(plan: ParallelismPlan | str | None, device_count: int) -> int:
     """One microbatch of every data-parallel rank of a plan, of all devices where none is named."""
-    named = _fields(plan)
-    ranks = math.prod(named.get(name, 1) for name in ("tp", "pp", "cp"))
-    samples = named.get("dp", device_count // max(ranks, 1)) * named.get("microbatch", 1)
+    degrees = _fields(plan)
+    ranks = math.prod(degrees.get(name, 1) for name in ("tp", "pp", "cp"))
+    samples = degrees.get("dp", device_count // max(ranks, 1)) * degrees.get("microbatch", 1)
     return max(int(samples), 1)
 
 
@@ -380,11 +384,11 @@ def _estimate(
     figures = _rates(iteration, price)
     if length is not None:
         spent = figures["energy_j"], figures["cost_usd"], figures["carbon_kgco2e"]
-        one = TrainingRun(seconds, low, high, *spent, checkpoint_bytes(iteration))
-        figures |= training_run(length, one, run, setup.device_count)
-    found = iteration_evidence(iteration)
+        iteration_figures = TrainingRun(seconds, low, high, *spent, checkpoint_bytes(iteration))
+        figures |= training_run(length, iteration_figures, run, setup.device_count)
+    evidence_found = iteration_evidence(iteration)
     around = () if setup.cluster is None else setup.cluster.warnings
-    notes = (*run.workload.notices, *around, *found.warnings, *price.notes)
+    notes = (*run.workload.notices, *around, *evidence_found.warnings, *price.notes)
     counts = {"microbatch_count": iteration.microbatch_count, "global_batch": run.batch}
     return TrainingEstimate(
         workload=run.workload.name,
@@ -404,13 +408,13 @@ def _estimate(
         worst_rank=iteration.worst_rank,
         fits=fits,
         fit_probability_fraction=fit_probability(iteration),
-        memory={name: float(part[0]) for name, part in iteration.scores.memory.items()},
+        memory={name: float(column[0]) for name, column in iteration.scores.memory.items()},
         time_s={name: iteration.time_s[name] for name in TIME_PARTS},
         counts_hosts=setup.host_w is not None,
         node_count=_node_count(setup),
         offer=price.offer,
         tier=row_spreads(iteration).tier.value,
-        evidence=found,
+        evidence=evidence_found,
         inputs=_inputs(setup, plan),
         provenance=run.provenance,
         warnings=(*notes, *learned_notes(iteration)),
@@ -456,12 +460,12 @@ def _node_count(setup: TrainingSetup) -> int | None:
 
 
 def _inputs(setup: TrainingSetup, plan: ParallelismPlan) -> Document:
-    asked = setup.run.to_dict() | {"plan": str(plan), "device_count": setup.device_count}
+    inputs = setup.run.to_dict() | {"plan": str(plan), "device_count": setup.device_count}
     if setup.cluster is not None:
-        asked["cluster"] = setup.cluster.name
+        inputs["cluster"] = setup.cluster.name
     if setup.conditions != Conditions():
-        asked["conditions"] = asdict(setup.conditions)
-    return asked
+        inputs["conditions"] = asdict(setup.conditions)
+    return inputs
 
 
 def _mfu(setup: TrainingSetup, flop_per_s: float) -> float | None:
@@ -478,8 +482,8 @@ def _mfu(setup: TrainingSetup, flop_per_s: float) -> float | None:
 def iteration_energy_j(iteration: Iteration) -> float | None:
     """Energy of devices, hosts and site in one iteration; None where the devices' is unknown."""
     dynamic_j = float(iteration.scores.energy_j[0])
-    found: float | None = iteration.setup.energy_j(dynamic_j, iteration.iteration_s)
-    return found
+    energy_j: float | None = iteration.setup.energy_j(dynamic_j, iteration.iteration_s)
+    return energy_j
 
 
 def _does_not_fit(

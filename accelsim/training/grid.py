@@ -52,19 +52,19 @@ class Scored:
 
 
 def score_groups(
-    setup: TrainingSetup, named: Mapping[str, Any], report: Report | None, found: list[Scored]
+    setup: TrainingSetup, fixed: Mapping[str, Any], report: Report | None, scored: list[Scored]
 ) -> Iterator[tuple[int, Counter[str]]]:
     """Score group after group of the grid into `found`; counts of what was looked at."""
-    groups = candidate_groups(setup, named)
+    groups = candidate_groups(setup, fixed)
     divided = [_dividing(setup, candidates) for _, candidates in groups]
-    for kept, *_ in divided:
-        setup.units(kept)  # all are named before the first is priced, in one call
-    for place, (label, candidates) in enumerate(groups):
+    for dividing, *_ in divided:
+        setup.units(dividing)  # all are named before the first is priced, in one call
+    for index, (label, candidates) in enumerate(groups):
         if report is not None:
-            report(place, len(groups), label)
-        kept, counts, reasons = divided[place]
-        if len(kept):
-            found.append(score_all(setup, kept, counts))
+            report(index, len(groups), label)
+        dividing, counts, reasons = divided[index]
+        if len(dividing):
+            scored.append(score_all(setup, dividing, counts))
         yield len(candidates), reasons
 
 
@@ -81,27 +81,27 @@ def score_all(setup: TrainingSetup, plans: CandidatePlans, counts: IntArray) -> 
 
 
 def candidate_groups(
-    setup: TrainingSetup, named: Mapping[str, Any]
+    setup: TrainingSetup, fixed: Mapping[str, Any]
 ) -> list[tuple[str, CandidatePlans]]:
     """The grid: groups of plans that share how a rank's layers are cut.
 
     Args:
         setup: Model and devices.
-        named: Fields that stay as they are.
+        fixed: Fields that stay as they are.
 
     Raises:
         InvalidValueError: If a named field is out of range.
     """
     groups = []
-    for tp, cp, ep, sp in _cuts(setup, named):
+    for tp, cp, ep, sp in _cuts(setup, fixed):
         cut = {"tp": tp, "cp": cp, "ep": ep, "sp": sp}
-        for pp in _stage_counts(setup, named, tp * cp):
+        for pp in _stage_counts(setup, fixed, tp * cp):
             dp = setup.device_count // (tp * cp * pp)
-            plan = _plan_or_none(setup, dict(named) | cut | {"dp": dp, "pp": pp})
+            plan = _plan_or_none(setup, dict(fixed) | cut | {"dp": dp, "pp": pp})
             if plan is not None:
                 groups += [
                     (str(plan), CandidatePlans.grid(plan, **axes))
-                    for axes in _choices(setup, named, plan)
+                    for axes in _choices(setup, fixed, plan)
                 ]
     return groups
 
@@ -110,10 +110,10 @@ def _plan_or_none(setup: TrainingSetup, values: Mapping[str, Any]) -> Parallelis
     """A plan of these fields before schedules and ZeRO stages are chosen; None where the model does
     not allow it.
     """
-    own = {name: value for name, value in values.items() if name not in CHOSEN}
-    own["zero"] = int("shard_group" in own)
+    plan_fields = {name: value for name, value in values.items() if name not in CHOSEN}
+    plan_fields["zero"] = int("shard_group" in plan_fields)
     try:
-        plan = ParallelismPlan(**own)
+        plan = ParallelismPlan(**plan_fields)
         check_model(plan, setup.run.workload, setup.run.seq_len)
     except InvalidValueError:
         return None
@@ -128,11 +128,11 @@ def _divisors(number: int, largest: int) -> list[int]:
     return [count for count in range(1, min(number, largest) + 1) if number % count == 0]
 
 
-def _cuts(setup: TrainingSetup, named: Mapping[str, Any]) -> Iterator[tuple[int, int, int, bool]]:
+def _cuts(setup: TrainingSetup, fixed: Mapping[str, Any]) -> Iterator[tuple[int, int, int, bool]]:
     """Ways to cut layers: (tp, cp, ep, sp)."""
     model, count = setup.run.workload, setup.device_count
     if model.family is None or not model.family.shards:
-        yield named.get("tp", 1), named.get("cp", 1), named.get("ep", 1), False
+        yield fixed.get("tp", 1), fixed.get("cp", 1), fixed.get("ep", 1), False
         return
     mixture = model.parameters.mixture
     nearest = count if setup.cluster is None else _nearest_devices(setup.cluster)
@@ -145,7 +145,7 @@ def _cuts(setup: TrainingSetup, named: Mapping[str, Any]) -> Iterator[tuple[int,
         "ep": experts,
         "sp": [False, True],
     }
-    values = [[named[name]] if name in named else axis for name, axis in axes.items()]
+    values = [[fixed[name]] if name in fixed else axis for name, axis in axes.items()]
     for tp, cp, ep, sp in product(*values):
         if not sp or tp > 1:
             yield tp, cp, ep, sp
@@ -156,7 +156,7 @@ def _nearest_devices(cluster: Cluster) -> int:
     return max(cluster.tiers[0].device_count, cluster.node.device_count)
 
 
-def _stage_counts(setup: TrainingSetup, named: Mapping[str, Any], ranks: int) -> list[int]:
+def _stage_counts(setup: TrainingSetup, fixed: Mapping[str, Any], ranks: int) -> list[int]:
     left, over = divmod(setup.device_count, ranks)
     if over:
         return []
@@ -166,12 +166,12 @@ def _stage_counts(setup: TrainingSetup, named: Mapping[str, Any], ranks: int) ->
     return [
         pp
         for pp in stages
-        if named.get("pp", pp) == pp and named.get("dp", left // pp) == left // pp
+        if fixed.get("pp", pp) == pp and fixed.get("dp", left // pp) == left // pp
     ]
 
 
 def _choices(
-    setup: TrainingSetup, named: Mapping[str, Any], plan: ParallelismPlan
+    setup: TrainingSetup, fixed: Mapping[str, Any], plan: ParallelismPlan
 ) -> list[dict[str, list[Any]]]:
     """Values of the fields that do not change how layers are cut, without and with chunks."""
     local = max(setup.run.batch // plan.dp, 1)
@@ -183,14 +183,14 @@ def _choices(
         "recompute": [word for word in RECOMPUTE if word != "selective" or _drops(setup.run)],
     }
     if plan.pp == 1:
-        own: list[dict[str, list[Any]]] = [{"schedule": ["1f1b"], "chunks": [1]}]
+        schedules: list[dict[str, list[Any]]] = [{"schedule": ["1f1b"], "chunks": [1]}]
     else:
         layers = setup.run.workload.parameters.layers
         chunks = [count for count in _CHUNKS if layers % (plan.pp * count) == 0]
-        closed = [name for name in CLOSED_FORM if name == named.get("schedule")]
-        own = [{"schedule": [*_SCHEDULES, *closed], "chunks": [1]}]
-        own += [{"schedule": ["interleaved"], "chunks": chunks}] if chunks else []
-    return [axes for kinds in own if (axes := _kept(shared | kinds, named)) is not None]
+        closed = [name for name in CLOSED_FORM if name == fixed.get("schedule")]
+        schedules = [{"schedule": [*_SCHEDULES, *closed], "chunks": [1]}]
+        schedules += [{"schedule": ["interleaved"], "chunks": chunks}] if chunks else []
+    return [axes for kinds in schedules if (axes := _kept(shared | kinds, fixed)) is not None]
 
 
 def _drops(run: ResolvedRun) -> bool:
@@ -206,13 +206,13 @@ def _zero_stages(plan: ParallelismPlan) -> list[int]:
     return list(range(least, most + 1))
 
 
-def _kept(axes: dict[str, list[Any]], named: Mapping[str, Any]) -> dict[str, list[Any]] | None:
+def _kept(axes: dict[str, list[Any]], fixed: Mapping[str, Any]) -> dict[str, list[Any]] | None:
     """Axes with named fields as they are; None where schedule and chunks named are of others."""
-    kept = {name: [named[name]] if name in named else axis for name, axis in axes.items()}
+    narrowed = {name: [fixed[name]] if name in fixed else axis for name, axis in axes.items()}
     for name in ("schedule", "chunks"):
-        if name in named and named[name] not in axes[name]:
+        if name in fixed and fixed[name] not in axes[name]:
             return None
-    return kept
+    return narrowed
 
 
 def _dividing(
@@ -234,15 +234,15 @@ def _dividing(
         (_DIVIDE, setup.run.batch % samples == 0),
         (_INTERLEAVE, ~chunked | (counts % stages == 0)),
     )
-    kept = np.ones(len(plans), dtype=bool)
+    is_possible = np.ones(len(plans), dtype=bool)
     reasons: Counter[str] = Counter()
     for reason, passes in checks:
-        reasons[reason] += int((kept & ~passes).sum())
-        kept &= passes
-    return plans.take(kept), counts[kept], reasons
+        reasons[reason] += int((is_possible & ~passes).sum())
+        is_possible &= passes
+    return plans.take(is_possible), counts[is_possible], reasons
 
 
-def fits(setup: TrainingSetup, part: Scored) -> BoolArray:
+def fits(setup: TrainingSetup, scored: Scored) -> BoolArray:
     """Which plans are within a device's memory, shape (k,)."""
-    within: BoolArray = part.scores.memory_bytes <= setup.capacity_bytes
+    within: BoolArray = scored.scores.memory_bytes <= setup.capacity_bytes
     return within

@@ -55,8 +55,8 @@ class Iteration:
         return 0.0 if name is None else self._flop(name)
 
     def _flop(self, name: str) -> float:
-        own = float(self.costs[name][self.unit].sum())
-        return own * self.plan.tp * self.plan.cp
+        rank_flop = float(self.costs[name][self.unit].sum())
+        return rank_flop * self.plan.tp * self.plan.cp
 
     @property
     def iteration_s(self) -> float:

@@ -98,7 +98,7 @@ _PLACES = {name: place for place, name in enumerate(FIELDS)}
 #: Columns in which the rows of two blocks are the same where the blocks are.
 _CONTENT = ("kind", "dims", "dtype", "phase", "read_bytes", "write_bytes", "saved_bytes")
 #: What a unit has beside its blocks.
-WHOLE = (
+UNIT_FIELDS = (
     "tied_parameters",  # of the first block that the last one uses, too
     "tied_trained",  # those of them that are trained
     "tied_bytes",
@@ -114,13 +114,13 @@ class BlockCosts:
 
     Attributes:
         values: In the order of `FIELDS`, shape (fields, u, blocks).
-        whole: By name in `WHOLE`, of no block, shape (u,) each.
+        unit_values: By name in `UNIT_FIELDS`, of no block, shape (u,) each.
         layer_count: Blocks between the first and the last that are layers of the model.
         rows: Times and spreads of each unit's distinct rows, for intervals.
     """
 
     values: FloatArray
-    whole: dict[str, FloatArray]
+    unit_values: dict[str, FloatArray]
     layer_count: int
     rows: tuple[RowSpreads, ...]
 
@@ -179,7 +179,7 @@ def block_costs(runs: Sequence[ResolvedRun]) -> BlockCosts:
             one.append(unit)
     units = [one[0] for one in kept]
     values = np.stack([unit.values for unit in units], axis=1)
-    whole = {name: np.array([unit.whole[name] for unit in units]) for name in WHOLE}
+    whole = {name: np.array([unit.unit_values[name] for unit in units]) for name in UNIT_FIELDS}
     return BlockCosts(values, whole, units[0].layer_count, tuple(unit.rows for unit in units))
 
 
@@ -188,7 +188,7 @@ class _Unit:
     """What the blocks of one run cost, shape (fields, blocks), beside the spreads of their rows."""
 
     values: FloatArray
-    whole: dict[str, float]
+    unit_values: dict[str, float]
     layer_count: int
     rows: RowSpreads
 
@@ -222,8 +222,8 @@ def _written(run: ResolvedRun, step: TrainingStep, *, is_whole: bool) -> _Writte
     count = int(np.count_nonzero(rows.phase != int(Phase.OPTIMIZER)))
     passes, update = rows.part(0, count), rows.part(count, len(rows))
     blocks = _Blocks.of(step, passes, run)
-    own = passes.take(blocks.distinct_rows)
-    return _Written(step, blocks, own, passes if is_whole else own, update)
+    block_rows = passes.take(blocks.distinct_rows)
+    return _Written(step, blocks, block_rows, passes if is_whole else block_rows, update)
 
 
 def _units(runs: Sequence[ResolvedRun]) -> list[_Unit]:
@@ -234,12 +234,14 @@ def _units(runs: Sequence[ResolvedRun]) -> list[_Unit]:
     written = [
         _written(run, step, is_whole=is_whole) for run, step in zip(runs, steps, strict=True)
     ]
-    updates = concatenate([one.update for one in written])
-    tables = _tables([*(one.graph for one in written), updates], [*runs, runs[0]])
-    priced = [one.priced(table) for table, one in zip(tables, written, strict=False)]
-    rows = [one.rows for one in written]
-    sums = _block_sums(rows, priced, [one.blocks for one in written], runs)
-    of_run = np.repeat(np.arange(len(runs)), [len(one.update) for one in written])
+    updates = concatenate([rows_of_run.update for rows_of_run in written])
+    tables = _tables([*(rows_of_run.graph for rows_of_run in written), updates], [*runs, runs[0]])
+    priced = [
+        rows_of_run.priced(table) for table, rows_of_run in zip(tables, written, strict=False)
+    ]
+    rows = [rows_of_run.rows for rows_of_run in written]
+    sums = _block_sums(rows, priced, [rows_of_run.blocks for rows_of_run in written], runs)
+    of_run = np.repeat(np.arange(len(runs)), [len(rows_of_run.update) for rows_of_run in written])
     update_s, issue_s = (
         np.bincount(of_run, column, len(runs))
         for column in (tables[-1].time_s, tables[-1].dispatch_s)
@@ -248,16 +250,16 @@ def _units(runs: Sequence[ResolvedRun]) -> list[_Unit]:
     mode = "training" if runs[0].cluster is None else "parallel-training"
     relatives: tuple[str, ...] = getattr(runs[0].parameters, "relatives", ())
     units = []
-    for place, (run, one) in enumerate(zip(runs, written, strict=True)):
-        values = sums[:, place]
-        whole = _tied(values, one.step, run) | {
-            "update_s": float(update_s[place]),
-            "update_issue_s": float(issue_s[place]),
-            "copy_s": byte_s * input_bytes(one.step.rows),
+    for index, (run, rows_of_run) in enumerate(zip(runs, written, strict=True)):
+        values = sums[:, index]
+        whole = _tied(values, rows_of_run.step, run) | {
+            "update_s": float(update_s[index]),
+            "update_issue_s": float(issue_s[index]),
+            "copy_s": byte_s * input_bytes(rows_of_run.step.rows),
         }
-        setting = setting_of(mode, run.precision, one.step.forward)
-        spreads = _spreads(rows[place], priced[place], one.blocks, setting, relatives)
-        units.append(_Unit(values, whole, one.blocks.layer_count, spreads))
+        setting = setting_of(mode, run.precision, rows_of_run.step.forward)
+        spreads = _spreads(rows[index], priced[index], rows_of_run.blocks, setting, relatives)
+        units.append(_Unit(values, whole, rows_of_run.blocks.layer_count, spreads))
     return units
 
 
@@ -285,7 +287,7 @@ def _block_sums(
     }
     sums["output_bytes"] = np.concatenate([blocks.output_bytes for blocks in every])
     sums["working_bytes"] = np.concatenate(
-        [_working_bytes(*one) for one in zip(graphs, every, strict=True)]
+        [_working_bytes(*graph_and_blocks) for graph_and_blocks in zip(graphs, every, strict=True)]
     )
     values = {name: sums[name][alike] for name in FIELDS if name in sums}
     layers = every[0].layer_count
@@ -307,7 +309,7 @@ class _PassCosts:
     def joined(cls, tables: Sequence[CostTable]) -> _PassCosts:
         """Those of some tables, one after the other."""
         names = ("time_s", "dispatch_s", "energy_j")
-        return cls(*(np.concatenate([getattr(one, name) for one in tables]) for name in names))
+        return cls(*(np.concatenate([getattr(table, name) for table in tables]) for name in names))
 
 
 def operator_frame(run: ResolvedRun) -> pd.DataFrame:
@@ -329,10 +331,10 @@ def of_layers(sums: FloatArray, layer_count: int) -> FloatArray:
         sums: Sums of blocks, shape (..., blocks).
         layer_count: Layers among them.
     """
-    kept = sums.copy()
-    if layer_count < kept.shape[-1]:
-        kept[..., [0, -1]] = 0.0
-    return kept
+    layer_sums = sums.copy()
+    if layer_count < layer_sums.shape[-1]:
+        layer_sums[..., [0, -1]] = 0.0
+    return layer_sums
 
 
 def _tables(graphs: Sequence[OperatorGraph], runs: Sequence[ResolvedRun]) -> list[CostTable]:
@@ -371,12 +373,12 @@ def _columns(
         "flop": flop,
         "selective_flop": flop * again,
     }
-    for part, rows in (("forward", is_forward), ("backward", ~is_forward)):
-        columns[f"compute_{part}_s"] = table.time_s * (rows & ~joins)
-        columns[f"issue_{part}_s"] = table.dispatch_s * rows
-        columns[f"energy_{part}_j"] = table.energy_j * rows
+    for direction, rows in (("forward", is_forward), ("backward", ~is_forward)):
+        columns[f"compute_{direction}_s"] = table.time_s * (rows & ~joins)
+        columns[f"issue_{direction}_s"] = table.dispatch_s * rows
+        columns[f"energy_{direction}_j"] = table.energy_j * rows
         for word in ("tensor", "context", "expert"):
-            columns[f"{word}_{part}_s"] = table.time_s * (rows & joins & _is_of(graph, word))
+            columns[f"{word}_{direction}_s"] = table.time_s * (rows & joins & _is_of(graph, word))
     return columns | _parameters(graph, is_forward, adapts, run)
 
 
@@ -396,8 +398,8 @@ def _needed_flop(graph: OperatorGraph) -> FloatArray:
 
 def _is_of(graph: OperatorGraph, word: str) -> BoolArray:
     groups = [int(group) for group, label in _GROUPS.items() if label == word]
-    found: BoolArray = np.isin(graph.dims[:, 2], groups)
-    return found
+    is_of_group: BoolArray = np.isin(graph.dims[:, 2], groups)
+    return is_of_group
 
 
 def _ends(graph: OperatorGraph, suffixes: tuple[str, ...]) -> BoolArray:
@@ -419,10 +421,10 @@ def _parameters(
     bags = graph.kind == int(_K.EMBEDDING_BAG)
     is_frozen = adapts & ~adapters
     trained = count * ~is_frozen
-    held = np.where(is_frozen, width, run.precision.trained.held_bytes) * count
+    held_bytes = np.where(is_frozen, width, run.precision.trained.held_bytes) * count
     return {
-        "weight_bytes": held * ~(grouped | bags),
-        "expert_weight_bytes": held * grouped,
+        "weight_bytes": held_bytes * ~(grouped | bags),
+        "expert_weight_bytes": held_bytes * grouped,
         "parameters": count,
         "expert_parameters": count * grouped,
         "table_parameters": count * bags,
@@ -454,8 +456,8 @@ def _working_bytes(graph: OperatorGraph, blocks: _Blocks) -> FloatArray:
     (distinct_count,).
     """
     working = np.zeros(blocks.distinct_count)
-    held = transient_bytes(graph, graph, blocks.distinct_block)
-    np.maximum.at(working, blocks.distinct_block, held)
+    row_bytes = transient_bytes(graph, graph, blocks.distinct_block)
+    np.maximum.at(working, blocks.distinct_block, row_bytes)
     return working
 
 
@@ -464,11 +466,11 @@ def _tied(values: FloatArray, step: TrainingStep, run: ResolvedRun) -> dict[str,
     tied, (parameters, trained, weight_bytes) = 0.0, (values[_PLACES[name]] for name in _OF_TIED)
     if getattr(run.workload.parameters, "tied_embeddings", False):
         adapters = 0.0 if run.lora_rank is None else float(trained.sum())
-        whole = float(parameters.sum()) - adapters
-        tied = max(whole - step.lowered.parameter_count, 0.0)
+        row_parameters = float(parameters.sum()) - adapters
+        tied = max(row_parameters - step.lowered.parameter_count, 0.0)
     width = float(weight_bytes[0] / max(parameters[0], 1.0))
-    own = tied if run.lora_rank is None else 0.0
-    return {"tied_parameters": tied, "tied_trained": own, "tied_bytes": tied * width}
+    trained_tied = tied if run.lora_rank is None else 0.0
+    return {"tied_parameters": tied, "tied_trained": trained_tied, "tied_bytes": tied * width}
 
 
 def _spreads(
@@ -521,22 +523,22 @@ class _Blocks:
         alike: list[int] = []
         rows: list[IntArray] = []
         sort_of_rows: list[IntArray] = []
-        first: list[int] = []
+        first_blocks: list[int] = []
         for number in range(count):
-            own = order[starts[number] : starts[number + 1]]
-            key = b"".join(getattr(passes, name)[own].tobytes() for name in _CONTENT)
+            rows_of_block = order[starts[number] : starts[number + 1]]
+            key = b"".join(getattr(passes, name)[rows_of_block].tobytes() for name in _CONTENT)
             sort = sorts.setdefault(key, len(sorts))
             if sort == len(rows):
-                rows.append(own)
-                sort_of_rows.append(np.full(len(own), sort))
-                first.append(number)
+                rows.append(rows_of_block)
+                sort_of_rows.append(np.full(len(rows_of_block), sort))
+                first_blocks.append(number)
             alike.append(sort)
         copies = np.ones(count, dtype=np.int64)
         for path, number in keys.items():
             copies[number] = 1 + step.lowered.folded.get(layer_of(path)[0], 0)
         layers = int(copies.sum()) - 2 if _is_split(run) else count
         picked = (np.concatenate(rows), np.concatenate(sort_of_rows))
-        return cls(*picked, len(sorts), output[first], np.repeat(alike, copies), layers)
+        return cls(*picked, len(sorts), output[first_blocks], np.repeat(alike, copies), layers)
 
 
 def _is_split(run: ResolvedRun) -> bool:
@@ -548,13 +550,13 @@ def _keys(paths: tuple[str, ...], *, is_split: bool) -> dict[str, int]:
     """Block of each path: of a model of layers the rows before, each layer, and the rows after; of
     others what shares the first number in its path.
     """
-    found: dict[str, int] = {}
+    block_of_path: dict[str, int] = {}
     blocks: dict[str, int] = {"": 0} if is_split else {}
     layers = [layer_of(path) for path in paths]
-    last = max((place for place, layer in enumerate(layers) if layer[1]), default=0)
-    for place, (path, (prefix, is_layer)) in enumerate(zip(paths, layers, strict=True)):
+    last = max((index for index, layer in enumerate(layers) if layer[1]), default=0)
+    for index, (path, (prefix, is_layer)) in enumerate(zip(paths, layers, strict=True)):
         if is_split and not is_layer:
-            found.setdefault(path, 0 if place < last else -1)
+            block_of_path.setdefault(path, 0 if index < last else -1)
         else:
-            found.setdefault(path, blocks.setdefault(prefix, len(blocks)))
-    return {path: len(blocks) if block < 0 else block for path, block in found.items()}
+            block_of_path.setdefault(path, blocks.setdefault(prefix, len(blocks)))
+    return {path: len(blocks) if block < 0 else block for path, block in block_of_path.items()}

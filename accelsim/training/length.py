@@ -72,15 +72,15 @@ class RunLength:
         Raises:
             InvalidValueError: Naming the field.
         """
-        given = [name for name in _AMOUNTS if getattr(self, name) is not None]
-        if len(given) != 1:
+        amounts = [name for name in _AMOUNTS if getattr(self, name) is not None]
+        if len(amounts) != 1:
             allowed = f"exactly one of {', '.join(_AMOUNTS)}"
-            raise InvalidValueError("length", " and ".join(given) or None, allowed)
+            raise InvalidValueError("length", " and ".join(amounts) or None, allowed)
         if self.epochs is not None and self.epoch_samples is None:
             allowed = "samples of an epoch beside epochs"
             raise InvalidValueError("epoch_samples", None, allowed, "Give samples instead.")
         optional = ("epoch_samples", "mtbf_s", "preemption_mtbf_s", "checkpoint_s")
-        for name in (*given, *optional, "storage_bytes_per_s"):
+        for name in (*amounts, *optional, "storage_bytes_per_s"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise InvalidValueError(name, value, "a finite number above 0")
@@ -129,12 +129,12 @@ def parse_conditions(text: str) -> tuple[Conditions, Document]:
         InvalidValueError: If a value is no number or out of range, or a field is named twice.
     """
     around = [f.name for f in fields(Conditions)]
-    known = [*around, *_OF_LENGTH]
+    names = [*around, *_OF_LENGTH]
     values: Document = {}
-    for part in filter(None, (word.strip() for word in text.split(","))):
-        name, _, word = part.partition("=")
-        if name not in known:
-            raise UnknownNameError("condition", name, known, f"Conditions: {', '.join(known)}.")
+    for assignment in filter(None, (word.strip() for word in text.split(","))):
+        name, _, word = assignment.partition("=")
+        if name not in names:
+            raise UnknownNameError("condition", name, names, f"Conditions: {', '.join(names)}.")
         if name in values:
             raise InvalidValueError(name, word, "one value", "Name the field once.")
         try:
@@ -179,11 +179,11 @@ def checkpoint_bytes(iteration: Iteration) -> float:
     names = ("trained_parameters", "table_parameters", "trained_experts")
     dense, tables, experts = (float(costs[name][unit].sum()) for name in names)
     shard = iteration.plan.shard
-    whole = (
-        dense + tables - float(costs.whole["tied_trained"][unit])
+    parameters = (
+        dense + tables - float(costs.unit_values["tied_trained"][unit])
     ) * shard.tp + experts * shard.ep * shard.expert_tp
     setup = iteration.setup
-    return whole * (setup.run.precision.weight.bytes + setup.state_bytes)
+    return parameters * (setup.run.precision.weight.bytes + setup.state_bytes)
 
 
 def best_checkpoint_interval_s(write_s: float, mtbf_s: float) -> float:
@@ -223,7 +223,7 @@ def expected_run_s(
 
 
 def training_run(
-    length: RunLength, one: TrainingRun, run: ResolvedRun, device_count: int
+    length: RunLength, iteration: TrainingRun, run: ResolvedRun, device_count: int
 ) -> Document:
     """Figures of the whole run, by name in `TrainingEstimate`.
 
@@ -232,7 +232,7 @@ def training_run(
 
     Args:
         length: How long it is.
-        one: One iteration.
+        iteration: One iteration.
         run: The resolved run.
         device_count: Devices.
 
@@ -243,27 +243,27 @@ def training_run(
     rates = [device_count / length.mtbf_s if length.mtbf_s else 0.0]
     rates.append(1.0 / length.preemption_mtbf_s if length.preemption_mtbf_s else 0.0)
     rate = sum(rates)
-    write = one.checkpoint_bytes / (length.storage_bytes_per_s * device_count)
+    write = iteration.checkpoint_bytes / (length.storage_bytes_per_s * device_count)
     shown = 0.0 if length.checkpoint_is_asynchronous else write
     total, low, high = (
         _expected_s(length, count * seconds, write, shown, rate)
-        for seconds in (one.iteration_s, one.low_s, one.high_s)
+        for seconds in (iteration.iteration_s, iteration.low_s, iteration.high_s)
     )
     if not math.isfinite(total):
         allowed = "failures rare enough for a checkpoint to be written between them"
         raise InvalidValueError("mtbf_s", length.mtbf_s, allowed, "Write checkpoints more often.")
-    work = count * one.iteration_s
+    work = count * iteration.iteration_s
     ratio = total / work
     return {
         "time_to_train_s": total,
         "time_to_train_low_s": low,
         "time_to_train_high_s": high if math.isfinite(high) else None,
         **{
-            f"total_{name}": None if each is None else each * count * ratio
-            for name, each in (
-                ("energy_j", one.energy_j),
-                ("cost_usd", one.cost_usd),
-                ("carbon_kgco2e", one.carbon_kgco2e),
+            f"total_{name}": None if value is None else value * count * ratio
+            for name, value in (
+                ("energy_j", iteration.energy_j),
+                ("cost_usd", iteration.cost_usd),
+                ("carbon_kgco2e", iteration.carbon_kgco2e),
             )
         },
         "expected_failures": total * rate,
@@ -286,5 +286,5 @@ def _expected_s(
     mtbf = 1.0 / rate_per_s
     if interval is None:
         interval = min(best_checkpoint_interval_s(max(write_s, 1.0), mtbf), work_s)
-    whole = work_s + length.evaluation_s
-    return expected_run_s(whole, shown_s, interval, mtbf, length.restart_s)
+    busy_s = work_s + length.evaluation_s
+    return expected_run_s(busy_s, shown_s, interval, mtbf, length.restart_s)

@@ -66,9 +66,9 @@ def state_bytes(
     shared = [np.where(np.asarray(zero) >= stage, ranks, 1) for stage in (3, 2, 1)]
     widths = (weight_bytes, gradient_bytes, optimizer_bytes)
     trained = parameter_count if trained_count is None else trained_count
-    held = (parameter_count, trained, trained)
+    counts = (parameter_count, trained, trained)
     weight, gradient, optimizer = (
-        size * width / count for size, width, count in zip(held, widths, shared, strict=True)
+        size * width / count for size, width, count in zip(counts, widths, shared, strict=True)
     )
     return weight, gradient, optimizer
 
@@ -110,8 +110,8 @@ def in_flight(plans: CandidatePlans, microbatch_count: IntArray, stage_count: in
         [total, interleaved, stage_count - stage, stage_count + 1],
         stage_count,
     )
-    held: FloatArray = np.minimum(total, most) / chunks
-    return held
+    chunks_held: FloatArray = np.minimum(total, most) / chunks
+    return chunks_held
 
 
 def worst_memory(staged: StagedPlans) -> dict[str, FloatArray]:
@@ -121,16 +121,16 @@ def worst_memory(staged: StagedPlans) -> dict[str, FloatArray]:
     Args:
         staged: k plans and their stages.
     """
-    held, fixed = _alike(staged)
-    total = np.sum(list(fixed.values()), axis=0)[held]
-    first, waits = _waiting_alike(staged)
-    saved = _activations(staged.take(first))
+    sort, fixed = _alike(staged)
+    total = np.sum(list(fixed.values()), axis=0)[sort]
+    representatives, sort_of_saved = _waiting_alike(staged)
+    saved = _activations(staged.take(representatives))
     lost = _lost_ratio(staged) * saved
-    total += saved[waits] + lost[waits]
+    total += saved[sort_of_saved] + lost[sort_of_saved]
     worst = total.argmax(axis=1)
-    parts = {name: part[held, worst] for name, part in fixed.items()}
-    parts["activation_bytes"] = saved[waits, worst]
-    parts["allocator_bytes"] += lost[waits, worst]
+    parts = {name: column[sort, worst] for name, column in fixed.items()}
+    parts["activation_bytes"] = saved[sort_of_saved, worst]
+    parts["allocator_bytes"] += lost[sort_of_saved, worst]
     columns = {f"memory.{name}": parts[name] for name in MEMORY_PARTS}
     return columns | {"memory_bytes": total[np.arange(len(total)), worst], "worst_stage": worst}
 
@@ -147,15 +147,15 @@ def _alike(staged: StagedPlans) -> tuple[IntArray, dict[str, FloatArray]]:
     _, bucket = np.unique(staged["bucket_bytes"], return_inverse=True)
     doubled = staged["schedule"] == _DUALPIPE
     keys = (staged.row, bucket, doubled, *(staged[name] for name in fields))
-    first, sort = distinct_rows(*keys)
-    own = staged.take(first)
-    working = own.sums("working_bytes")
-    reserve = own.setup.reserve_bytes(own.plans)[:, None]
+    representatives, sort = distinct_rows(*keys)
+    distinct = staged.take(representatives)
+    working = distinct.sums("working_bytes")
+    reserve = distinct.setup.reserve_bytes(distinct.plans)[:, None]
     return sort, {
-        **_held(own),
+        **_held(distinct),
         "working_bytes": working,
-        "buffer_bytes": _buffers(own),
-        "allocator_bytes": _lost_ratio(own) * working,
+        "buffer_bytes": _buffers(distinct),
+        "allocator_bytes": _lost_ratio(distinct) * working,
         "reserve_bytes": np.broadcast_to(reserve, working.shape),
     }
 
@@ -183,13 +183,13 @@ def _held(staged: StagedPlans) -> dict[str, FloatArray]:
     }
     parts = [
         state_bytes(
-            staged.sums(held),
+            staged.sums(weights),
             staged["zero"][:, None],
             ranks[:, None],
             trained_count=staged.sums(trained),
             **widths,
         )
-        for held, ranks, trained in (
+        for weights, ranks, trained in (
             ("weight_bytes", staged.state_ranks, "trained_parameters"),
             ("expert_weight_bytes", staged.expert_ranks[0], "trained_experts"),
         )
@@ -213,7 +213,7 @@ def _activations(staged: StagedPlans) -> FloatArray:
     """
     recompute = staged["recompute"][:, None]
     saved, selective = staged.sums("saved_bytes"), staged.sums("selective_saved_bytes")
-    kept = np.select(
+    saved_per_microbatch = np.select(
         [recompute == _FULL, recompute == _SELECTIVE],
         [staged.sums("input_bytes"), selective],
         saved,
@@ -223,7 +223,9 @@ def _activations(staged: StagedPlans) -> FloatArray:
         [staged.sums("again_bytes"), staged.sums("selective_again_bytes")],
         0.0,
     )
-    waiting = kept * in_flight(staged.plans, staged.microbatch_count, saved.shape[1])
+    waiting = saved_per_microbatch * in_flight(
+        staged.plans, staged.microbatch_count, saved.shape[1]
+    )
     on_device = np.where(staged["activation_offload"].astype(bool)[:, None], 0.0, waiting)
     return np.where(on_device > 0, on_device + again, staged.sums("block_saved_bytes"))
 

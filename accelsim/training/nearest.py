@@ -37,40 +37,40 @@ def nearest_plan(setup: TrainingSetup, plan: ParallelismPlan) -> ParallelismPlan
     """
     wanted = replace(plan, stage_layers=None)
     fixed = {
-        one.name: getattr(plan, one.name)
-        for one in fields(plan)
-        if one.name not in _IN_GRID and getattr(plan, one.name) is not None
+        spec.name: getattr(plan, spec.name)
+        for spec in fields(plan)
+        if spec.name not in _IN_GRID and getattr(plan, spec.name) is not None
     }
     cut = {name: getattr(plan, name) for name in _CUT}
     host = {"optimizer_offload": True} if setup.host_memory_bytes_per_s is not None else {}
     away = host | {"activation_offload": True}
     tried = (cut | fixed, fixed, fixed | host, fixed | away, {**fixed, **away, "shard_group": None})
-    for named in tried:
-        found = _nearest_of_grid(setup, named, wanted)
-        if found is not None:
-            return found
+    for fixed_fields in tried:
+        near = _nearest_of_grid(setup, fixed_fields, wanted)
+        if near is not None:
+            return near
     return None
 
 
 def _nearest_of_grid(
-    setup: TrainingSetup, named: Mapping[str, Any], plan: ParallelismPlan
+    setup: TrainingSetup, fixed_fields: Mapping[str, Any], plan: ParallelismPlan
 ) -> ParallelismPlan | None:
     """The plan of a grid that fits and is nearest to another one; None where none fits."""
     best: tuple[int, float, ParallelismPlan] | None = None
     wanted = CandidatePlans.of([plan])
-    found: list[Scored] = []
-    given = {name: value for name, value in named.items() if value is not None}
-    for _ in score_groups(setup, given, None, found):
+    groups: list[Scored] = []
+    fixed = {name: value for name, value in fixed_fields.items() if value is not None}
+    for _ in score_groups(setup, fixed, None, groups):
         pass
-    for part in found:
-        rows = np.flatnonzero(fits(setup, part))
+    for scored in groups:
+        rows = np.flatnonzero(fits(setup, scored))
         if not len(rows):
             continue
-        columns = part.plans.columns
+        columns = scored.plans.columns
         changed = sum((columns[name][rows] != wanted[name][0]).astype(np.int64) for name in columns)
-        times = part.scores.iteration_s[rows]
-        place = int(np.lexsort((times, changed))[0])
-        entry = (int(changed[place]), float(times[place]))
+        times = scored.scores.iteration_s[rows]
+        nearest = int(np.lexsort((times, changed))[0])
+        entry = (int(changed[nearest]), float(times[nearest]))
         if best is None or entry < best[:2]:
-            best = (*entry, part.plans.plan(int(rows[place])))
+            best = (*entry, scored.plans.plan(int(rows[nearest])))
     return None if best is None else best[2]

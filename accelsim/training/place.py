@@ -23,14 +23,16 @@ def _devices(
 ) -> tuple[DeviceProfile, Cluster | None, int]:
     """The device, what joins several of it, and how many there are."""
     if cluster is not None:
-        found = cluster_catalog.cluster(cluster) if isinstance(cluster, str) else cluster
-        profile = catalog.device(found.device_name)
-        named = catalog.device(device) if isinstance(device, str) else device
-        if named is not None and named.name != profile.name:
-            allowed = f"{profile.name}, the device of {found.name}"
-            raise InvalidValueError("device", named.name, allowed, "Leave device out.")
-        count = found.device_count if gpus is None else gpus
-        return named or profile, found.with_devices(count), count
+        profile_of_cluster = (
+            cluster_catalog.cluster(cluster) if isinstance(cluster, str) else cluster
+        )
+        profile = catalog.device(profile_of_cluster.device_name)
+        named_device = catalog.device(device) if isinstance(device, str) else device
+        if named_device is not None and named_device.name != profile.name:
+            allowed = f"{profile.name}, the device of {profile_of_cluster.name}"
+            raise InvalidValueError("device", named_device.name, allowed, "Leave device out.")
+        count = profile_of_cluster.device_count if gpus is None else gpus
+        return named_device or profile, profile_of_cluster.with_devices(count), count
     if device is None:
         remedy = "See: accelsim clusters list, accelsim devices list."
         raise InvalidValueError("cluster", None, "a cluster or a device", remedy)
@@ -57,8 +59,8 @@ def training_setup(
     refuse_several(profile, "give gpus")
     _check_planned(options)
     batch = options.shape.batch if where.global_batch is None else where.global_batch
-    asked = run_options(options, {"batch": batch, "lora_rank": lora_rank})
-    run = replace(resolve(workload, profile, asked), lora_rank=None)
+    resolved_options = run_options(options, {"batch": batch, "lora_rank": lora_rank})
+    run = replace(resolve(workload, profile, resolved_options), lora_rank=None)
     around = conditions or Conditions()
     if together is not None:
         together = together.with_contention(1.0 / around.network_share)

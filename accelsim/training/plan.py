@@ -165,12 +165,12 @@ class ParallelismPlan:
         """What differs from one device, as `parse_plan` reads it."""
         default = ParallelismPlan()
         changed = {f.name: getattr(self, f.name) for f in fields(self)}
-        words = [
+        assignments = [
             f"{name}={_word(value)}"
             for name, value in changed.items()
             if value != getattr(default, name)
         ]
-        return ",".join(words) or "dp=1"
+        return ",".join(assignments) or "dp=1"
 
 
 def _word(value: Any) -> str:
@@ -270,12 +270,12 @@ def parse_plan(text: str) -> Document:
     """
     values: Document = {}
     defaults = {f.name: f.default for f in fields(ParallelismPlan)}
-    for part in filter(None, (word.strip() for word in text.split(","))):
-        name, _, word = part.partition("=")
+    for assignment in filter(None, (word.strip() for word in text.split(","))):
+        name, _, word = assignment.partition("=")
         key = name.strip().lower()
         if key not in defaults:
-            known = ", ".join(defaults)
-            raise UnknownNameError("field of a plan", name, defaults, f"Fields: {known}.")
+            names = ", ".join(defaults)
+            raise UnknownNameError("field of a plan", name, defaults, f"Fields: {names}.")
         if key in values:
             raise InvalidValueError(key, word.strip(), "one value", "Name the field once.")
         values[key] = _parsed(key, word.strip(), defaults)
@@ -294,13 +294,13 @@ def plan_on(device_count: int, values: Values) -> ParallelismPlan:
     Raises:
         InvalidValueError: If the fields contradict each other, or do not use all devices.
     """
-    taken = 1
+    ranks = 1
     for name in ("tp", "pp", "cp"):
         count = values.get(name, 1)
-        taken *= count if is_count(count) else 1
+        ranks *= count if is_count(count) else 1
     filled = dict(values)
-    if "dp" not in filled and device_count % taken == 0:
-        filled["dp"] = device_count // taken
+    if "dp" not in filled and device_count % ranks == 0:
+        filled["dp"] = device_count // ranks
     plan = ParallelismPlan(**filled)
     if plan.device_count != device_count:
         allowed = f"dp x tp x pp x cp = {device_count} devices, not {plan.device_count}"
@@ -373,8 +373,8 @@ def layers_of_chunks(layer_count: int, chunk_count: int) -> list[int]:
     those alone do not, the outer chunks have one layer fewer (Megatron-LM,
     ``--account-for-embedding-in-pipeline-split``); else the first chunks take one more.
     """
-    each, more = divmod(layer_count, chunk_count)
-    if more and (layer_count + 2) % chunk_count == 0:
-        each = (layer_count + 2) // chunk_count
-        return [each - 1, *[each] * (chunk_count - 2), each - 1]
-    return [each + (place < more) for place in range(chunk_count)]
+    layers, remainder = divmod(layer_count, chunk_count)
+    if remainder and (layer_count + 2) % chunk_count == 0:
+        layers = (layer_count + 2) // chunk_count
+        return [layers - 1, *[layers] * (chunk_count - 2), layers - 1]
+    return [layers + (index < remainder) for index in range(chunk_count)]

@@ -104,7 +104,7 @@ def score(
         units: Unit of each plan in `costs`, shape (k,).
         costs: Blocks of every unit.
     """
-    whole: dict[str, Any] = {}
+    columns_of_plans: dict[str, Any] = {}
     for stages in np.unique(plans["pp"]).tolist():
         same = np.flatnonzero(plans["pp"] == stages)
         codes = units[same] * _LARGEST_CHUNKS + plans["chunks"][same]
@@ -112,24 +112,26 @@ def score(
         table = stage_table(costs, *np.divmod(keys, _LARGEST_CHUNKS), stages, plans.stage_layers)
         alike = (plans.take(same), table, row.ravel(), microbatch_count[same])
         staged = StagedPlans(setup, *alike)
-        for part in np.array_split(np.arange(len(same)), -(-len(same) * stages // _IN_CACHE)):
-            for name, column in _score_stages(staged.take(part)).items():
-                whole.setdefault(name, np.zeros(len(plans)))[same[part]] = column
-    times = {name: whole.pop(f"time.{name}") for name in TIME_PARTS}
-    memory = {name: whole.pop(f"memory.{name}") for name in MEMORY_PARTS}
-    stage = whole["worst_stage"].astype(np.int64)
-    return Scores(times, whole["memory_bytes"], stage, memory, whole["energy_j"])
+        for some_plans in np.array_split(np.arange(len(same)), -(-len(same) * stages // _IN_CACHE)):
+            for name, column in _score_stages(staged.take(some_plans)).items():
+                columns_of_plans.setdefault(name, np.zeros(len(plans)))[same[some_plans]] = column
+    times = {name: columns_of_plans.pop(f"time.{name}") for name in TIME_PARTS}
+    memory = {name: columns_of_plans.pop(f"memory.{name}") for name in MEMORY_PARTS}
+    stage = columns_of_plans["worst_stage"].astype(np.int64)
+    return Scores(
+        times, columns_of_plans["memory_bytes"], stage, memory, columns_of_plans["energy_j"]
+    )
 
 
 def _score_stages(staged: StagedPlans) -> dict[str, FloatArray]:
     """Columns of plans with one number of stages."""
     fields = ("recompute", "tensor_overlap", "activation_offload", "dp")
     hides = _hides_experts(staged)
-    first, again = distinct_rows(staged.row, hides, *(staged[name] for name in fields))
-    alike = staged.take(first)
+    representatives, sort = distinct_rows(staged.row, hides, *(staged[name] for name in fields))
+    alike = staged.take(representatives)
     times = stage_times(alike)
-    data = data_parallel(staged, times.forward_s[again, 0], times.backward_s[again, 0])
-    pace = {name: column[again] for name, column in _pace(alike.plans, times).items()}
+    data = data_parallel(staged, times.forward_s[sort, 0], times.backward_s[sort, 0])
+    pace = {name: column[sort] for name, column in _pace(alike.plans, times).items()}
     energy_j = _energy_j(staged) + data.energy_j
     return _times(staged, pace, data) | worst_memory(staged) | {"energy_j": energy_j}
 
@@ -200,8 +202,10 @@ def _direction(staged: StagedPlans, way: str) -> tuple[dict[str, FloatArray], Fl
 
 def _hides_experts(staged: StagedPlans) -> BoolArray:
     """Whether the exchanges of experts run beside another microbatch's computation, shape (k,)."""
-    asked = staged["expert_overlap"].astype(bool) | (staged["schedule"] == _CODES["dualpipe"])
-    hides: BoolArray = asked & (staged.microbatch_count > 1)
+    is_overlapped = staged["expert_overlap"].astype(bool) | (
+        staged["schedule"] == _CODES["dualpipe"]
+    )
+    hides: BoolArray = is_overlapped & (staged.microbatch_count > 1)
     return hides
 
 
@@ -233,9 +237,9 @@ def _pace(plans: CandidatePlans, times: StageTimes) -> dict[str, FloatArray]:
     every = np.arange(len(plans))
     pair = times.forward_s + times.backward_s
     busiest = pair.argmax(axis=1)
-    found = {name: part[every, busiest] for name, part in times.parts.items()}
+    busiest_parts = {name: column[every, busiest] for name, column in times.parts.items()}
     most = pair[every, busiest]
-    return found | {
+    return busiest_parts | {
         "pair": most,
         "rest": pair.sum(axis=1) - most,
         "weight": times.weight_s.sum(axis=1) - times.weight_s.max(axis=1),
@@ -281,7 +285,7 @@ def _run_together(parts: dict[str, FloatArray], staged: StagedPlans) -> None:
     ones, then the passes.
     """
     count, table, row = staged.microbatch_count, staged.table, staged.row
-    whole = {name: column[row] for name, column in table.whole.items()}
+    of_unit = {name: column[row] for name, column in table.unit_values.items()}
     ways = np.stack(
         [
             [np.sum([table[f"{name}_{way}_s"] for name in _WORK], axis=0), table[f"issue_{way}_s"]]
@@ -292,18 +296,18 @@ def _run_together(parts: dict[str, FloatArray], staged: StagedPlans) -> None:
     seconds, _, fixed = staged.setup.update_per_parameter
     held_s = np.maximum(staged.updated[:, 0] * seconds + fixed, 1e-30)
     own_s = np.where(staged["optimizer_offload"].astype(bool), 0.0, parts["optimizer"])
-    rows_s = whole["update_s"] * own_s / held_s
-    update = (rows_s, whole["update_issue_s"])
-    one = np.maximum.reduce([busy + update[0], issue + update[1], whole["copy_s"]])
-    many = count * np.maximum.reduce([busy, issue, whole["copy_s"]]) + np.maximum(*update)
-    parts["other"] += np.where(count == 1, one, many) - count * apart - own_s
+    rows_s = of_unit["update_s"] * own_s / held_s
+    update = (rows_s, of_unit["update_issue_s"])
+    single = np.maximum.reduce([busy + update[0], issue + update[1], of_unit["copy_s"]])
+    many = count * np.maximum.reduce([busy, issue, of_unit["copy_s"]]) + np.maximum(*update)
+    parts["other"] += np.where(count == 1, single, many) - count * apart - own_s
     missing = np.maximum(-parts["other"], 0.0)
     parts["other"] += missing
     gives = [("optimizer", own_s - rows_s), *((name, parts[name]) for name in TIME_PARTS)]
     for name, most in gives:
-        given = np.minimum(np.clip(most, 0.0, parts[name]), missing)
-        parts[name] -= given
-        missing -= given
+        reduction = np.minimum(np.clip(most, 0.0, parts[name]), missing)
+        parts[name] -= reduction
+        missing -= reduction
 
 
 def _bubble_s(
@@ -321,16 +325,16 @@ def _bubble_s(
     stages = int(plans["pp"][0])
     if stages == 1:
         return np.zeros(len(plans))
-    codes, rest = plans["schedule"], pace["rest"]
+    codes, other_stages_s = plans["schedule"], pace["rest"]
     ideal = np.select(
         [codes == _CODES[name] for name in ("interleaved", "zb-h1", "zb-v", "dualpipe")],
         [
-            rest / plans["chunks"],
-            np.maximum(rest - 2.0 * pace["weight"], 0.0),
+            other_stages_s / plans["chunks"],
+            np.maximum(other_stages_s - 2.0 * pace["weight"], 0.0),
             pace["zb-v"],
             pace["dualpipe"],
         ],
-        rest,
+        other_stages_s,
     )
     waits = np.maximum(microbatch_count - stages, 0) * pace["cycle"]
     bubble: FloatArray = ideal + pace["sends"] + np.where(codes == _CODES["1f1b"], waits, 0.0)

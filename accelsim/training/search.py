@@ -71,7 +71,7 @@ class Search:
 
 def search_plans(
     setup: TrainingSetup,
-    named: Mapping[str, Any],
+    fixed: Mapping[str, Any],
     usd_per_hour: float | None = None,
     report: Report | None = None,
 ) -> Search:
@@ -81,7 +81,7 @@ def search_plans(
 
     Args:
         setup: Model and devices.
-        named: Fields that stay as they are.
+        fixed: Fields that stay as they are.
         usd_per_hour: Price of one device; None where unknown.
         report: Called with groups done, groups in all and what is scored now.
 
@@ -90,24 +90,24 @@ def search_plans(
         InvalidValueError: If no plan divides the model and the batch.
     """
     start = time.perf_counter()
-    found: list[Scored] = []
+    scored_groups: list[Scored] = []
     rejected: Counter[str] = Counter()
     considered, is_complete = 0, True
     try:
-        for candidates, reasons in score_groups(setup, named, report, found):
+        for candidates, reasons in score_groups(setup, fixed, report, scored_groups):
             considered += candidates
             rejected.update(reasons)
     except KeyboardInterrupt:
         is_complete = False
-    if not found:
+    if not scored_groups:
         if not is_complete:
             raise KeyboardInterrupt
         raise _nothing_divides(setup, rejected)
-    whole = _fitting(setup, found)
-    rejected[_MEMORY] += sum(len(part.plans) for part in found) - len(whole.plans)
-    if not len(whole.plans):
-        raise _nothingfits(setup, found)
-    best, shown, front = _simulated_best(setup, whole, usd_per_hour)
+    fitting = _fitting(setup, scored_groups)
+    rejected[_MEMORY] += sum(len(scored.plans) for scored in scored_groups) - len(fitting.plans)
+    if not len(fitting.plans):
+        raise _nothingfits(setup, scored_groups)
+    best, shown, front = _simulated_best(setup, fitting, usd_per_hour)
     return Search(
         best=best,
         plans=shown,
@@ -121,7 +121,7 @@ def search_plans(
 
 def search_devices(
     setup: TrainingSetup,
-    named: Mapping[str, Any],
+    fixed: Mapping[str, Any],
     usd_per_hour: float | None = None,
     report: Report | None = None,
 ) -> tuple[Search, TrainingSetup]:
@@ -129,23 +129,23 @@ def search_devices(
     them is faster, or none divides them and the batch; see `search_plans`.
     """
     count, over = divmod(setup.device_count, 2)
-    is_whole = bool(over) or "dp" in named
+    is_whole = bool(over) or "dp" in fixed
     half = TrainingSetup(setup.run, setup.cluster, count, setup.conditions)
     try:
-        found = search_plans(setup, named, usd_per_hour, report)
+        search = search_plans(setup, fixed, usd_per_hour, report)
     except InvalidValueError:  # more devices than samples
         if is_whole:
             raise
-        return search_devices(half, named, usd_per_hour, report)
-    first = found.plans[0]
-    if is_whole or first["compute_fraction"] > _WORKS_ALONE:
-        return found, setup
+        return search_devices(half, fixed, usd_per_hour, report)
+    best = search.plans[0]
+    if is_whole or best["compute_fraction"] > _WORKS_ALONE:
+        return search, setup
     try:
-        fewer, used = search_devices(half, named, usd_per_hour, report)
+        fewer, used = search_devices(half, fixed, usd_per_hour, report)
     except (DoesNotFitError, InvalidValueError):
-        return found, setup
-    is_faster = fewer.plans[0]["iteration_s"] < first["iteration_s"]
-    return (fewer, used) if is_faster else (found, setup)
+        return search, setup
+    is_faster = fewer.plans[0]["iteration_s"] < best["iteration_s"]
+    return (fewer, used) if is_faster else (search, setup)
 
 
 @frozen(eq=False)
@@ -159,45 +159,50 @@ class _Fitting:
 
 
 def _fitting(setup: TrainingSetup, scored: Sequence[Scored]) -> _Fitting:
-    within = [fits(setup, part) for part in scored]
+    within = [fits(setup, group) for group in scored]
     columns = (
         np.concatenate(
-            [getattr(part.scores, name)[f] for part, f in zip(scored, within, strict=True)]
+            [getattr(group.scores, name)[f] for group, f in zip(scored, within, strict=True)]
         )
         for name in ("iteration_s", "memory_bytes", "energy_j")
     )
-    plans = [part.plans.take(f) for part, f in zip(scored, within, strict=True)]
+    plans = [group.plans.take(f) for group, f in zip(scored, within, strict=True)]
     return _Fitting(CandidatePlans.joined(plans), *columns)
 
 
 def _simulated_best(
-    setup: TrainingSetup, whole: _Fitting, usd_per_hour: float | None
+    setup: TrainingSetup, fitting: _Fitting, usd_per_hour: float | None
 ) -> tuple[ParallelismPlan, tuple[Mapping[str, Any], ...], tuple[Mapping[str, Any], ...]]:
     """The plan with the least simulated time, the first plans, and those that no other beats in
     time, memory and energy together, all with their simulated figures.
 
     The first by score and those of the front of scores are simulated; a plan has one time.
     """
-    first = np.argsort(whole.iteration_s, kind="stable")[:_SIMULATED]
-    first = first[whole.iteration_s[first] <= whole.iteration_s[first[0]] * _WORTH_SIMULATING]
-    places = np.unique(np.concatenate([first, _front(setup, whole)])).tolist()
-    runs = [simulate_iteration(setup, whole.plans.plan(place), setup.run.batch) for place in places]
+    fastest = np.argsort(fitting.iteration_s, kind="stable")[:_SIMULATED]
+    fastest = fastest[
+        fitting.iteration_s[fastest] <= fitting.iteration_s[fastest[0]] * _WORTH_SIMULATING
+    ]
+    indices = np.unique(np.concatenate([fastest, _front(setup, fitting)])).tolist()
+    runs = [
+        simulate_iteration(setup, fitting.plans.plan(row_of_plan), setup.run.batch)
+        for row_of_plan in indices
+    ]
     rows = [
-        _row(setup, run, float(whole.energy_j[place]), usd_per_hour)
-        for run, place in zip(runs, places, strict=True)
+        _row(setup, run, float(fitting.energy_j[row_of_plan]), usd_per_hour)
+        for run, row_of_plan in zip(runs, indices, strict=True)
     ]
     goals = np.array([[_known(row[name]) for name in _GOALS] for row in rows])
     order = np.lexsort(goals.T[::-1]).tolist()
     best = runs[order[0]]
     shown = _shown(runs, rows, order)
-    among = set(first.tolist())
+    among = set(fastest.tolist())
     kept_rows = [
         row
         for number, row in zip(order, shown, strict=True)
-        if places[number] in among or number == order[0]
+        if indices[number] in among or number == order[0]
     ]
-    distinct, kept = np.unique(goals, axis=0, return_index=True)
-    front = [rows[number] for number in kept[pareto_mask(distinct)].tolist()]
+    distinct, of_goals = np.unique(goals, axis=0, return_index=True)
+    front = [rows[number] for number in of_goals[pareto_mask(distinct)].tolist()]
     return best.plan, tuple(kept_rows), tuple(front)
 
 
@@ -210,7 +215,9 @@ def _shown(
     sigmas = [iteration_log_sigma(run) for run in runs]
     chances = near_best_probability(times, np.array(sigmas)).tolist()
     leader = (best.iteration_s, sigmas[order[0]])
-    ties = [is_tie((run.iteration_s, own), leader) for run, own in zip(runs, sigmas, strict=True)]
+    ties = [
+        is_tie((run.iteration_s, sigma), leader) for run, sigma in zip(runs, sigmas, strict=True)
+    ]
     return [
         rows[number]
         | {"why": _why(runs[number], best, is_tied=ties[number])}
@@ -223,17 +230,17 @@ def _known(value: float | None) -> float:
     return 0.0 if value is None else value
 
 
-def _front(setup: TrainingSetup, whole: _Fitting) -> IntArray:
+def _front(setup: TrainingSetup, fitting: _Fitting) -> IntArray:
     """Places of plans that no other's score beats in time, memory and energy together, at most
     `_FRONT` of them, evenly from the fastest to the slowest.
     """
-    energy = setup.energy_j(whole.energy_j, whole.iteration_s)
-    known = whole.energy_j if energy is None else energy
-    goals = np.stack([whole.iteration_s, whole.memory_bytes, known], axis=1)
-    distinct, first = np.unique(goals, axis=0, return_index=True)
-    places: IntArray = first[pareto_mask(distinct)]
-    taken = np.unique(np.linspace(0, len(places) - 1, _FRONT).round().astype(np.int64))
-    return places[taken]
+    energy = setup.energy_j(fitting.energy_j, fitting.iteration_s)
+    energy_j = fitting.energy_j if energy is None else energy
+    goals = np.stack([fitting.iteration_s, fitting.memory_bytes, energy_j], axis=1)
+    distinct, first_rows = np.unique(goals, axis=0, return_index=True)
+    places: IntArray = first_rows[pareto_mask(distinct)]
+    spread = np.unique(np.linspace(0, len(places) - 1, _FRONT).round().astype(np.int64))
+    return places[spread]
 
 
 def _row(
@@ -253,27 +260,29 @@ def _row(
 
 def _why(run: Iteration, best: Iteration, *, is_tied: bool) -> str:
     """Where a plan loses the most time to the best one, and whether it cannot be told from it."""
-    more = {name: run.time_s[name] - best.time_s[name] for name in TIME_PARTS}
-    name = max(more, key=lambda part: more[part])
-    if more[name] <= _AS_FAST * best.iteration_s:
+    extra_s = {name: run.time_s[name] - best.time_s[name] for name in TIME_PARTS}
+    name = max(extra_s, key=lambda name_of_part: extra_s[name_of_part])
+    if extra_s[name] <= _AS_FAST * best.iteration_s:
         return "best" if run is best else "as fast"
     tied = "tied, " if is_tied else ""
-    return f"{tied}{name.replace('_', ' ')} +{duration(more[name])}"
+    return f"{tied}{name.replace('_', ' ')} +{duration(extra_s[name])}"
 
 
 def _nothing_divides(setup: TrainingSetup, rejected: Mapping[str, int]) -> InvalidValueError:
     reasons = "; ".join(f"{reason}: {count}" for reason, count in rejected.items() if count)
     allowed = f"devices and a batch that some plan divides ({reasons or 'no plan at all'})"
-    asked = f"{setup.device_count} devices, batch {setup.run.batch}"
-    return InvalidValueError("plan", asked, allowed, "Change gpus, the batch, or the fields named.")
+    request = f"{setup.device_count} devices, batch {setup.run.batch}"
+    return InvalidValueError(
+        "plan", request, allowed, "Change gpus, the batch, or the fields named."
+    )
 
 
-def _nothingfits(setup: TrainingSetup, found: list[Scored]) -> DoesNotFitError:
-    part = min(found, key=lambda scored: float(scored.scores.memory_bytes.min()))
-    row = int(part.scores.memory_bytes.argmin())
-    plan = part.plans.plan(row)
-    needed = float(part.scores.memory_bytes[row])
-    rank = int(part.scores.worst_stage[row]) * plan.pipeline_stride
+def _nothingfits(setup: TrainingSetup, scored_groups: list[Scored]) -> DoesNotFitError:
+    group = min(scored_groups, key=lambda scored: float(scored.scores.memory_bytes.min()))
+    row = int(group.scores.memory_bytes.argmin())
+    plan = group.plans.plan(row)
+    needed = float(group.scores.memory_bytes[row])
+    rank = int(group.scores.worst_stage[row]) * plan.pipeline_stride
     remedy = (
         f"That is rank {rank} of {plan}, the plan that needs the least. "
         f"{fitting_words(setup, plan)}"

@@ -143,11 +143,11 @@ class Conditions:
         Expected largest of n normal deviates (Blom, Statistical Estimates and Transformed
         Beta-Variables, 1958).
         """
-        counts, place = np.unique(np.atleast_1d(ranks), return_inverse=True)
+        counts, index = np.unique(np.atleast_1d(ranks), return_inverse=True)
         normal = NormalDist()
         largest = [normal.inv_cdf((n - 0.375) / (n + 0.25)) for n in counts.tolist()]
         ratio: FloatArray = 1.0 + self.straggler_fraction * np.maximum(largest, 0.0)
-        return ratio[place.ravel()]
+        return ratio[index.ravel()]
 
 
 @frozen(slots=False, eq=False)
@@ -181,19 +181,19 @@ class TrainingSetup:
     @property
     def fragmentation_fraction(self) -> float:
         """Share of activations' memory that the allocator cannot give out."""
-        given = self.conditions.fragmentation_fraction
+        stated = self.conditions.fragmentation_fraction
         usual = _FRAGMENTATION_FRACTION if self._shares_gpus else 0.0
-        return usual if given is None else given
+        return usual if stated is None else stated
 
     def reserve_bytes(self, plans: CandidatePlans) -> FloatArray:
         """Memory that no plan can use beside the context, shape (k,)."""
-        given = self.conditions.reserve_bytes
-        if given is not None or not self._shares_gpus:
-            return np.full(len(plans), given or 0.0)
-        pair, more = _GROUP_BYTES
+        stated = self.conditions.reserve_bytes
+        if stated is not None or not self._shares_gpus:
+            return np.full(len(plans), stated or 0.0)
+        pair, many = _GROUP_BYTES
         groups = (plans[name] for name in ("dp", "tp", "pp", "cp", "ep"))
-        held = (np.select([ranks > 2, ranks > 1], [more, pair], 0.0) for ranks in groups)
-        return np.asarray(sum(held))
+        bytes_of_groups = (np.select([ranks > 2, ranks > 1], [many, pair], 0.0) for ranks in groups)
+        return np.asarray(sum(bytes_of_groups))
 
     @cached_property
     def gradient_bytes(self) -> float:
@@ -291,7 +291,7 @@ class TrainingSetup:
             for n in sizes
         ]
         tables = rank_costs(graphs, [run, run])
-        (t0, e0), (t1, e1) = ((one.total_time_s, one.total_energy_j) for one in tables)
+        (t0, e0), (t1, e1) = ((table.total_time_s, table.total_energy_j) for table in tables)
         step = sizes[1] - sizes[0]
         slope = (t1 - t0) / step
         return slope, (e1 - e0) / step, max(t0 - slope * sizes[0], 0.0)

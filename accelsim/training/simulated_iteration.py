@@ -51,11 +51,13 @@ def simulate_iteration(
     Raises:
         InvalidValueError: If the plan does not divide the batch.
     """
-    found = _as_predicted(setup, plan, global_batch, record=record)
+    iteration = _as_predicted(setup, plan, global_batch, record=record)
     if setup.run.learned is None:
-        return found
-    ratio = math.exp(iteration_correction(found).shift)
-    return replace(found, time_s={name: ratio * time for name, time in found.time_s.items()})
+        return iteration
+    ratio = math.exp(iteration_correction(iteration).shift)
+    return replace(
+        iteration, time_s={name: ratio * time for name, time in iteration.time_s.items()}
+    )
 
 
 def _as_predicted(
@@ -67,36 +69,36 @@ def _as_predicted(
     counts, units, costs = np.array([count]), setup.units(plans), setup.costs()
     scores = score(setup, plans, counts, units, costs)
     parts = {name: float(column[0]) for name, column in scores.time_s.items()}
-    found = Iteration(setup, plan, count, scores, parts, None, costs, int(units[0]))
+    iteration = Iteration(setup, plan, count, scores, parts, None, costs, int(units[0]))
     is_sharded = plan.zero == 3 and plan.pp == 1
     if plan.schedule not in SIMULATED or not (record or is_sharded or plan.pp > 1):
-        return found
+        return iteration
     table = stage_table(costs, units, plans["chunks"], plan.pp, plan.stage_layers)
     staged = StagedPlans(setup, plans, table, np.zeros(1, dtype=np.int64), counts)
-    run, simulated = (_sharded if is_sharded else _pipeline)(found, staged, record=record)
+    run, simulated = (_sharded if is_sharded else _pipeline)(iteration, staged, record=record)
     is_exact = plan.pp == 1 and not is_sharded
-    return replace(found, run=run, time_s=parts if is_exact else parts | simulated)
+    return replace(iteration, run=run, time_s=parts if is_exact else parts | simulated)
 
 
 def _pipeline(
-    one: Iteration, staged: StagedPlans, *, record: bool
+    iteration: Iteration, staged: StagedPlans, *, record: bool
 ) -> tuple[PipelineRun | None, dict[str, float]]:
     """The tasks of a plan's stages, if they are kept, and what the simulation says of the bubble
     and of the reductions.
     """
-    plan, count, times = one.plan, one.microbatch_count, stage_times(staged)
+    plan, count, times = iteration.plan, iteration.microbatch_count, stage_times(staged)
     data = data_parallel(staged, times.forward_s[:, 0], times.backward_s[:, 0])
-    work = _pipeline_work(one, staged, times, data)
+    work = _pipeline_work(iteration, staged, times, data)
     pair_s = float((times.forward_s + times.backward_s).max())
     cycle_s = float(longest_cycle_s(times)[0]) if plan.schedule == "1f1b" else pair_s
     computed_s, late_s = _ends_s(plan, work, count, cycle_s)
-    found = {"pipeline_bubble": max(computed_s - count * pair_s, 0.0)}
+    time_s = {"pipeline_bubble": max(computed_s - count * pair_s, 0.0)}
     if plan.zero < 2:
         window_s = times.backward_s[:, 0] / plan.chunks * plan.overlap
         buckets = np.where(plan.overlap, data.bucket_count, 1)
         reductions = float(exposed_s(data.reduce_s / plan.chunks, window_s, buckets)[0])
-        found["data"] = one.time_s["data"] - reductions + late_s
-    return _run(plan, work, count, record=True) if record else None, found
+        time_s["data"] = iteration.time_s["data"] - reductions + late_s
+    return _run(plan, work, count, record=True) if record else None, time_s
 
 
 def _run(
@@ -124,7 +126,7 @@ def _ends_s(
     """
     rounds = [filled * plan.pp for filled in _FILLED]
     counts = [count] if count <= sum(rounds) else rounds
-    runs = [_run(plan, work, some) for some in counts]
+    runs = [_run(plan, work, microbatches) for microbatches in counts]
     ends = [float(run.compute_end_s.max()) for run in runs]
     if len(runs) > 1:
         each_s = (ends[1] - ends[0]) / plan.pp
@@ -138,12 +140,12 @@ def _ends_s(
 
 
 def _pipeline_work(
-    one: Iteration, staged: StagedPlans, times: StageTimes, data: DataParallel
+    iteration: Iteration, staged: StagedPlans, times: StageTimes, data: DataParallel
 ) -> PipelineWork:
-    plan, table = one.plan, staged.table
+    plan, table = iteration.plan, staged.table
     one_chunk = np.ones(1, dtype=np.int64)  # each as if it were a stage
-    places = (np.array([one.unit]), one_chunk, plan.pp * plan.chunks, plan.stage_layers)
-    chunk_times = stage_times(replace(staged, table=stage_table(one.costs, *places)))
+    places = (np.array([iteration.unit]), one_chunk, plan.pp * plan.chunks, plan.stage_layers)
+    chunk_times = stage_times(replace(staged, table=stage_table(iteration.costs, *places)))
     forward, backward, weight = (
         column.reshape(plan.chunks, plan.pp).T
         for column in (chunk_times.forward_s, chunk_times.backward_s, chunk_times.weight_s)
@@ -165,7 +167,7 @@ def _pipeline_work(
 
 
 def _sharded(
-    one: Iteration, staged: StagedPlans, *, record: bool
+    iteration: Iteration, staged: StagedPlans, *, record: bool
 ) -> tuple[ShardedRun | None, dict[str, float]]:
     """Blocks of one rank, whose transfers share the time of all by their parameters, and what the
     simulation says of these.
@@ -173,7 +175,12 @@ def _sharded(
     Order of FSDP's blocks: Zhao et al. 2023, arXiv:2304.11277. Estimate: transfers of a block go
     with its parameters.
     """
-    costs, unit, count, times = one.costs, one.unit, one.microbatch_count, stage_times(staged)
+    costs, unit, count, times = (
+        iteration.costs,
+        iteration.unit,
+        iteration.microbatch_count,
+        stage_times(staged),
+    )
     data = data_parallel(staged, times.forward_s[:, 0], times.backward_s[:, 0])
     blocks, size = costs.block_count, costs["parameters"][unit]
     share = size / size.sum() if size.sum() else np.full(blocks, 1.0 / blocks)
@@ -187,13 +194,13 @@ def _sharded(
     )
     run = simulate_sharded(work, min(count, _SHARDED_MICROBATCHES), record=record)
     shown = np.array([_sharded_exposed_s(run, times, count)])
-    besides = one.time_s["data"] - float(data.exposed_s[0])
+    besides = iteration.time_s["data"] - float(data.exposed_s[0])
     return run, {"data": float(beside(shown, data.moved_s, staged)[0]) + besides}
 
 
 def _spread(costs: BlockCosts, unit: int, total_s: float, way: str) -> FloatArray:
     """A pass's time over its blocks, by what takes longer: their computation or their issue."""
-    columns = [costs[f"{part}_{way}_s"][unit] for part in ("compute", "issue")]
+    columns = [costs[f"{resource}_{way}_s"][unit] for resource in ("compute", "issue")]
     weight = max(columns, key=np.sum)
     share: FloatArray = weight if weight.any() else np.ones_like(weight)
     spread: FloatArray = total_s * (share / share.sum())

@@ -31,12 +31,12 @@ class StageTable:
             layers keep their inputs alone, "again_bytes" and "selective_again_bytes", what a layer
             that is computed again, whole or in part, holds beyond what any block works with.
         boundary_bytes: What is sent from stage to stage, shape (rows,).
-        whole: Of the unit of each row, shape (rows,) each; see `layers.WHOLE`.
+        unit_values: Of the unit of each row, shape (rows,) each; see `layers.UNIT_FIELDS`.
     """
 
     values: dict[str, FloatArray]
     boundary_bytes: FloatArray
-    whole: dict[str, FloatArray]
+    unit_values: dict[str, FloatArray]
 
     def __getitem__(self, name: str) -> FloatArray:
         return self.values[name]
@@ -168,23 +168,23 @@ def stage_table(
         fields[:, rows] = costs.values[:, picked] @ one_of
         for name, column in largest.items():
             sums[name][rows] = np.maximum.reduceat(column[picked][:, order], starts, axis=1)
-        for name, (column, kept) in peaks.items():
-            later = _later(kept[picked], stage) if chunks == 1 else 0.0
-            held = (column[picked] - later)[:, order]
-            sums[name][rows] = np.maximum.reduceat(held, starts, axis=1)
+        for name, (column, kept_bytes) in peaks.items():
+            later = _later(kept_bytes[picked], stage) if chunks == 1 else 0.0
+            held_bytes = (column[picked] - later)[:, order]
+            sums[name][rows] = np.maximum.reduceat(held_bytes, starts, axis=1)
         sums["block_counts"][rows] = one_of.sum(axis=0)
         sums["input_bytes"][rows] = inputs[picked] @ one_of
         inner = max(costs.block_count - 1, 1)
         boundary[rows] = np.median(costs["output_bytes"][picked, :inner], axis=1)
     sums = dict(zip(FIELDS, fields, strict=True)) | sums
-    whole = {name: column[units] for name, column in costs.whole.items()}
+    of_unit = {name: column[units] for name, column in costs.unit_values.items()}
     if stage_count == 1:  # a table that is embedding and last layer is held once
-        sums["parameters"][:, 0] -= whole["tied_parameters"]
-        sums["trained_parameters"][:, 0] -= whole["tied_trained"]
-        sums["weight_bytes"][:, 0] -= whole["tied_bytes"]
+        sums["parameters"][:, 0] -= of_unit["tied_parameters"]
+        sums["trained_parameters"][:, 0] -= of_unit["tied_trained"]
+        sums["weight_bytes"][:, 0] -= of_unit["tied_bytes"]
     for name in ("again_bytes", "selective_again_bytes"):
         sums[name] = np.maximum(sums[name] - sums["working_bytes"], 0.0)
-    return StageTable(sums, boundary, whole)
+    return StageTable(sums, boundary, of_unit)
 
 
 def _entering(output: FloatArray) -> FloatArray:
@@ -194,15 +194,15 @@ def _entering(output: FloatArray) -> FloatArray:
     return entering
 
 
-def _later(kept: FloatArray, stage: IntArray) -> FloatArray:
+def _later(kept_bytes: FloatArray, stage: IntArray) -> FloatArray:
     """What the later blocks of each block's stage keep, which is freed before its backward pass
     runs, shape (rows, blocks).
 
     Args:
-        kept: What each block keeps, shape (rows, blocks).
+        kept_bytes: What each block keeps, shape (rows, blocks).
         stage: Stage of each block, ascending, shape (blocks,).
     """
-    before = kept.cumsum(axis=1)
+    before = kept_bytes.cumsum(axis=1)
     last = np.searchsorted(stage, stage, side="right") - 1
     later: FloatArray = before[:, last] - before
     return later

@@ -34,7 +34,7 @@ def trainer_names() -> tuple[str, ...]:
 def search_trainers(
     setup: TrainingSetup,
     on_stack: Callable[[str], TrainingSetup],
-    named: Mapping[str, Any],
+    fixed: Mapping[str, Any],
     usd_per_hour: float | None = None,
     report: Report | None = None,
 ) -> tuple[Search, TrainingSetup, tuple[Values, ...]]:
@@ -47,7 +47,7 @@ def search_trainers(
     Args:
         setup: Model and devices on the usual software.
         on_stack: The same on another one, by its name.
-        named: Fields that stay as they are.
+        fixed: Fields that stay as they are.
         usd_per_hour: Price of one device; None where unknown.
         report: See `search_plans`.
 
@@ -55,31 +55,31 @@ def search_trainers(
         DoesNotFitError: If no plan fits.
         InputError: If no plan divides the model and the batch.
     """
-    found, used = search_devices(setup, named, usd_per_hour, report)
+    search, used = search_devices(setup, fixed, usd_per_hour, report)
     family = setup.run.workload.family
-    if family is None or not family.shards or not found.is_complete:
-        return found, used, ()
-    race = [simulate_iteration(used, found.best, used.run.batch)]
+    if family is None or not family.shards or not search.is_complete:
+        return search, used, ()
+    race = [simulate_iteration(used, search.best, used.run.batch)]
     others: dict[str, TrainingSetup] = {}
     for name in trainer_names():
         try:
-            other = on_stack(name)
-            run = _fastest(other, used, found.plans[:_ASKED])
+            other_setup = on_stack(name)
+            run = _fastest(other_setup, used, search.plans[:_ASKED])
         except InputError:  # it does not run there, or not so
             continue
-        others[name] = other
+        others[name] = other_setup
         race += [run] if run is not None else []
     race.sort(key=lambda run: run.iteration_s)
     chosen = race[_chosen(race)]
-    first = others.get(chosen.setup.run.stack.label)
-    if first is not None:
-        found, used = search_devices(first, named, usd_per_hour, report)
-        chosen = simulate_iteration(used, found.best, used.run.batch)
+    setup_of_chosen = others.get(chosen.setup.run.stack.label)
+    if setup_of_chosen is not None:
+        search, used = search_devices(setup_of_chosen, fixed, usd_per_hour, report)
+        chosen = simulate_iteration(used, search.best, used.run.batch)
     rows = tuple(
         _figures(chosen if run.setup.run.stack == chosen.setup.run.stack else run, chosen, race[0])
         for run in race
     )
-    return found, used, rows
+    return search, used, rows
 
 
 def _chosen(race: Sequence[Iteration]) -> int:
@@ -87,23 +87,25 @@ def _chosen(race: Sequence[Iteration]) -> int:
     with measured runs enough, else the fastest.
     """
     measured = (
-        place
-        for place, run in enumerate(race)
+        index
+        for index, run in enumerate(race)
         if trainer_evidence(run)[0] >= LEAST_ROWS and are_tied(run, race[0])
     )
     return next(measured, 0)
 
 
 def _fastest(
-    other: TrainingSetup, used: TrainingSetup, plans: Sequence[Mapping[str, Any]]
+    trainer_setup: TrainingSetup, used: TrainingSetup, plans: Sequence[Mapping[str, Any]]
 ) -> Iteration | None:
     """The fastest of some plans that fit; None where none does."""
-    there = TrainingSetup(other.run, used.cluster, used.device_count, used.conditions)
+    local_setup = TrainingSetup(trainer_setup.run, used.cluster, used.device_count, used.conditions)
     runs = [
-        simulate_iteration(there, ParallelismPlan(**parse_plan(row["plan"])), there.run.batch)
+        simulate_iteration(
+            local_setup, ParallelismPlan(**parse_plan(row["plan"])), local_setup.run.batch
+        )
         for row in plans
     ]
-    fitting = [run for run in runs if run.memory_bytes <= there.capacity_bytes]
+    fitting = [run for run in runs if run.memory_bytes <= local_setup.capacity_bytes]
     return min(fitting, key=lambda run: run.iteration_s) if fitting else None
 
 
@@ -124,7 +126,7 @@ def find_plan(
     workload: str | Path | Workload,
     chosen: RunOptions,
     place: TrainingPlace,
-    named: tuple[Document, float | None, Any],
+    search_options: tuple[Document, float | None, Any],
 ) -> tuple[Search, TrainingSetup, tuple[Values, ...]]:
     """What a search finds: over trainers where no stack is named.
 
@@ -133,7 +135,7 @@ def find_plan(
         workload: The model, as it is asked.
         chosen: What runs.
         place: Where.
-        named: Fields that stay, USD an hour of a device, and what is told of the progress.
+        search_options: Fields that stay, USD an hour of a device, and what is told of the progress.
 
     Raises:
         DoesNotFitError: If no plan fits.
@@ -141,10 +143,10 @@ def find_plan(
     """
 
     def on_stack(name: str) -> TrainingSetup:
-        options, rank = run_options(chosen, {"stack": name}), named[0].get("lora_rank")
-        other = training_setup(workload, options, place, setup.conditions, rank)
-        return replace(other, run=replace(other.run, batch=setup.run.batch))
+        options, rank = run_options(chosen, {"stack": name}), search_options[0].get("lora_rank")
+        other_setup = training_setup(workload, options, place, setup.conditions, rank)
+        return replace(other_setup, run=replace(other_setup.run, batch=setup.run.batch))
 
     if chosen.model.stack is None:
-        return search_trainers(setup, on_stack, *named)
-    return (*search_devices(setup, *named), ())
+        return search_trainers(setup, on_stack, *search_options)
+    return (*search_devices(setup, *search_options), ())

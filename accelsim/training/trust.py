@@ -98,8 +98,8 @@ def iteration_system(iteration: Iteration) -> System:
 def _prior_log_sigma(iteration: Iteration) -> float:
     """The same before any run of the user's own."""
     run, rows = iteration.setup.run, row_spreads(iteration)
-    own = run_log_sigma(rows.kind, rows.time_s, rows.log_sigma, rows.shared_log_sigma)
-    device = math.hypot(own, rows.context_log_sigma)
+    rows_sigma = run_log_sigma(rows.kind, rows.time_s, rows.log_sigma, rows.shared_log_sigma)
+    device = math.hypot(rows_sigma, rows.context_log_sigma)
     total = iteration.iteration_s
     apart = sum(iteration.time_s[name] for name in _ON_LINKS)
     share = min(max(apart / total, 0.0), 1.0) if total else 0.0
@@ -107,8 +107,8 @@ def _prior_log_sigma(iteration: Iteration) -> float:
     least = least_log_sigma(run.device, rows.tier, rows.setting, run.spreads)
     if iteration.setup.cluster is None:
         return max(sigma, least)
-    asked, alike = str(run.device.device_class), (rows.setting, speed_up_setting(iteration))
-    measured = (residual_log_sigma(asked, setting, run.spreads) for setting in alike)
+    device_class, alike = str(run.device.device_class), (rows.setting, speed_up_setting(iteration))
+    measured = (residual_log_sigma(device_class, setting, run.spreads) for setting in alike)
     return max(sigma, least, *measured)
 
 
@@ -122,26 +122,26 @@ def trainer_evidence(iteration: Iteration) -> tuple[int, float]:
     """
     run, setting = iteration.setup.run, row_spreads(iteration).setting
     alike = [
-        one
-        for one in shipped_evidence()["runs"]
-        if one["suite"] in run.stack.suites
-        and _kind_of(catalog.device(one["profile"])) == _kind_of(run.device)
-        and one["setting"].split()[0].endswith("training")
-        and one["setting"].endswith(setting.model)
+        suite
+        for suite in shipped_evidence()["runs"]
+        if suite["suite"] in run.stack.suites
+        and _kind_of(catalog.device(suite["profile"])) == _kind_of(run.device)
+        and suite["setting"].split()[0].endswith("training")
+        and suite["setting"].endswith(setting.model)
     ]
-    rows = sum(one["rows"] for one in alike)
+    rows = sum(suite["rows"] for suite in alike)
     if not rows:
         return 0, UNMEASURED_LOG_SIGMA
-    squares = sum(one["rows"] * (math.log1p(one["p90"]) / Z90) ** 2 for one in alike)
-    own = math.sqrt(squares / rows)
-    return rows, own if rows >= LEAST_ROWS else max(own, UNMEASURED_LOG_SIGMA)
+    squares = sum(suite["rows"] * (math.log1p(suite["p90"]) / Z90) ** 2 for suite in alike)
+    sigma = math.sqrt(squares / rows)
+    return rows, sigma if rows >= LEAST_ROWS else max(sigma, UNMEASURED_LOG_SIGMA)
 
 
 def _kind_of(device: DeviceProfile) -> str:
     return device.architecture if isinstance(device, GpuProfile) else str(device.device_class)
 
 
-def are_tied(one: Iteration, other: Iteration) -> bool:
+def are_tied(iteration: Iteration, other: Iteration) -> bool:
     """Whether the 90 % interval of ln(time of one / time of another) holds 0.
 
     Both run the same model on the same devices: what is off in the devices' time is off in both and
@@ -150,13 +150,13 @@ def are_tied(one: Iteration, other: Iteration) -> bool:
     """
     link = [
         sum(run.time_s[name] for name in _ON_LINKS) / max(run.iteration_s, 1e-12)
-        for run in (one, other)
+        for run in (iteration, other)
     ]
     apart = abs(link[0] - link[1])
     sigma = apart * math.hypot(_COLLECTIVE_LOG_SIGMA, UNMEASURED_LOG_SIGMA)
-    if one.setup.run.stack != other.setup.run.stack:
-        sigma = math.hypot(sigma, *(trainer_evidence(run)[1] for run in (one, other)))
-    return abs(math.log(one.iteration_s / other.iteration_s)) <= Z90 * sigma
+    if iteration.setup.run.stack != other.setup.run.stack:
+        sigma = math.hypot(sigma, *(trainer_evidence(run)[1] for run in (iteration, other)))
+    return abs(math.log(iteration.iteration_s / other.iteration_s)) <= Z90 * sigma
 
 
 def memory_log_sigma(iteration: Iteration) -> float:
@@ -182,7 +182,10 @@ def speed_up_setting(iteration: Iteration) -> Setting:
 def iteration_evidence(iteration: Iteration) -> Evidence:
     """What is known of predictions like this one."""
     device, rows = iteration.setup.run.device, row_spreads(iteration)
-    asked = (device.whole_name, str(device.device_class), rows.tier.value)
-    found, learned = evidence(*asked, rows.relatives, rows.setting), iteration.setup.run.learned
-    said = "" if learned is None else learned.basis([iteration_system(iteration)])
-    return replace(found, sentence=found.sentence + said)
+    system = (device.whole_name, str(device.device_class), rows.tier.value)
+    known_evidence, learned = (
+        evidence(*system, rows.relatives, rows.setting),
+        iteration.setup.run.learned,
+    )
+    basis = "" if learned is None else learned.basis([iteration_system(iteration)])
+    return replace(known_evidence, sentence=known_evidence.sentence + basis)

@@ -48,8 +48,8 @@ def test_runs_priced_together_cost_what_each_costs_alone(model, named):
     for place, run in enumerate(runs):
         alone = costs_of([run])
         np.testing.assert_allclose(together.values[:, place], alone.values[:, 0], rtol=1e-9)
-        for name, column in together.whole.items():
-            np.testing.assert_allclose(column[place], alone.whole[name][0], rtol=1e-9)
+        for name, column in together.unit_values.items():
+            np.testing.assert_allclose(column[place], alone.unit_values[name][0], rtol=1e-9)
         rows, of_one = together.rows[place], alone.rows[0]
         for name in ("kind", "time_s", "log_sigma", "shared_log_sigma"):
             np.testing.assert_allclose(getattr(rows, name), getattr(of_one, name), rtol=1e-9)

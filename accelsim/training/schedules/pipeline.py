@@ -113,8 +113,8 @@ def simulate_pipeline(
     rows, edges = _tasks(order, work, _ordered_steps(order))
     resource, duration, name = rows.resource, rows.duration_s, rows.name
     used, resource_code = np.unique(resource, return_inverse=True)
-    words = _resource_names(stages)
-    names = tuple(words[code] for code in used.tolist())
+    resource_names = _resource_names(stages)
+    names = tuple(resource_names[code] for code in used.tolist())
     engine = Engine(record=record)
     for code, word in zip(used.tolist(), names, strict=True):
         engine.add_server(word, discipline="in_order" if code < stages else "fifo")
@@ -170,21 +170,21 @@ def _ordered_steps(order: PipelineOrder) -> _Steps:
     virtual = order.chunk * stages + np.arange(stages)[:, None]
     last = stages * order.chunk_count - 1
     needed_kind, needed = _needs(order.kind, virtual, last)
-    done = np.zeros((3, last + 2, order.microbatch_count), dtype=bool)
-    done[StagePass.FORWARD, -1] = True  # what the first stage reads
-    place, open_stages = np.zeros(stages, dtype=np.int64), np.arange(stages)
+    is_done = np.zeros((3, last + 2, order.microbatch_count), dtype=bool)
+    is_done[StagePass.FORWARD, -1] = True  # what the first stage reads
+    next_step, open_stages = np.zeros(stages, dtype=np.int64), np.arange(stages)
     waves = []
     while len(open_stages):
-        at = place[open_stages]
+        at = next_step[open_stages]
         waits = (needed_kind[open_stages, at], needed[open_stages, at])
-        going = open_stages[done[(*waits, order.microbatch[open_stages, at])]]
+        going = open_stages[is_done[(*waits, order.microbatch[open_stages, at])]]
         if not len(going):
             raise InvalidValueError("order", order, "an order in which no stage waits for itself")
-        at = place[going]
-        done[order.kind[going, at], virtual[going, at], order.microbatch[going, at]] = True
+        at = next_step[going]
+        is_done[order.kind[going, at], virtual[going, at], order.microbatch[going, at]] = True
         waves.append(np.stack([going, at]))
-        place[going] += 1
-        open_stages = open_stages[place[open_stages] < count]
+        next_step[going] += 1
+        open_stages = open_stages[next_step[open_stages] < count]
     stage, at = np.concatenate(waves, axis=1)
     columns = (order.kind, order.chunk, order.microbatch, virtual)
     return _Steps(stage, *(column[stage, at] for column in columns))
@@ -227,11 +227,11 @@ def _tasks(
         *(np.concatenate([getattr(g, name) for g in groups]) for name in _Rows.__dataclass_fields__)
     )
     sorting = np.argsort(rows.key, kind="stable")
-    place = np.empty_like(sorting)
-    place[sorting] = np.arange(len(sorting))
-    source, target = (place[np.concatenate(ends)] for ends in zip(*edges, strict=True))
-    taken = _Rows(*(getattr(rows, name)[sorting] for name in _Rows.__dataclass_fields__))
-    return taken, (source, target)
+    position = np.empty_like(sorting)
+    position[sorting] = np.arange(len(sorting))
+    source, target = (position[np.concatenate(ends)] for ends in zip(*edges, strict=True))
+    sorted_rows = _Rows(*(getattr(rows, name)[sorting] for name in _Rows.__dataclass_fields__))
+    return sorted_rows, (source, target)
 
 
 def _is_last_of_chunk(order: PipelineOrder, steps: _Steps) -> BoolArray:
@@ -240,9 +240,9 @@ def _is_last_of_chunk(order: PipelineOrder, steps: _Steps) -> BoolArray:
     latest = np.zeros((order.stage_count, order.chunk_count), dtype=np.int64)
     completes = np.flatnonzero(steps.kind == final)
     latest[steps.stage[completes], steps.chunk[completes]] = completes  # the last one stays
-    found = np.zeros(len(steps.kind), dtype=bool)
-    found[latest.ravel()] = True
-    return found
+    is_last = np.zeros(len(steps.kind), dtype=bool)
+    is_last[latest.ravel()] = True
+    return is_last
 
 
 def _part_counts(order: PipelineOrder, work: PipelineWork, steps: _Steps) -> IntArray:
@@ -262,10 +262,10 @@ def _pass_rows(order: PipelineOrder, work: PipelineWork, steps: _Steps, parts: I
 def _handed_on(order: PipelineOrder, steps: _Steps) -> tuple[IntArray, IntArray]:
     """Steps whose result another stage reads, and the steps that read it."""
     last = order.stage_count * order.chunk_count - 1
-    place = np.full((3, last + 2, order.microbatch_count), -1, dtype=np.int64)
-    place[steps.kind, steps.virtual, steps.microbatch] = np.arange(len(steps.kind))
+    step_of_pass = np.full((3, last + 2, order.microbatch_count), -1, dtype=np.int64)
+    step_of_pass[steps.kind, steps.virtual, steps.microbatch] = np.arange(len(steps.kind))
     kind, virtual = _needs(steps.kind, steps.virtual, last)
-    producer = place[kind, virtual, steps.microbatch]
+    producer = step_of_pass[kind, virtual, steps.microbatch]
     consumer = np.flatnonzero((producer >= 0) & (virtual != steps.virtual))
     return producer[consumer], consumer
 
@@ -285,8 +285,8 @@ def _reduce_rows(
     order: PipelineOrder, work: PipelineWork, passes: _Rows, reduced: IntArray
 ) -> _Rows:
     stage = passes.resource[reduced]
-    each = np.bincount(stage, minlength=order.stage_count)
-    duration = (work.reduce_s / np.maximum(each, 1))[stage]
+    bucket_counts = np.bincount(stage, minlength=order.stage_count)
+    duration = (work.reduce_s / np.maximum(bucket_counts, 1))[stage]
     name = np.full(len(reduced), _REDUCE * order.microbatch_count)
     return _Rows(3 * order.stage_count + stage, duration, name, passes.key[reduced] + 2)
 

@@ -130,12 +130,12 @@ def _alternating(stage: int, stages: int, microbatches: int, chunks: int) -> _Co
         stages - stage - 1 if chunks == 1 else 2 * (stages - stage - 1) + (chunks - 1) * stages
     )
     warm_up = min(total, warm_up)
-    place = np.arange(total)
-    within = place % (stages * chunks)
-    microbatch = place // (stages * chunks) * stages + within % stages
+    position = np.arange(total)
+    within = position % (stages * chunks)
+    microbatch = position // (stages * chunks) * stages + within % stages
     chunk = within // stages
     if chunks == 1:
-        microbatch, chunk = place, np.zeros_like(place)
+        microbatch, chunk = position, np.zeros_like(position)
     forward = _steps(StagePass.FORWARD, microbatch, chunk)
     backward = _steps(StagePass.BACKWARD, microbatch, chunks - 1 - chunk)
     steady = total - warm_up
