@@ -7,11 +7,10 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from accelsim.frozen import frozen
 from accelsim.training.plan import RECOMPUTE, SCHEDULES, ParallelismPlan
-from accelsim.workloads.graph import IntArray
 
 _WORDS = {"schedule": SCHEDULES, "recompute": RECOMPUTE}
 _NONE = 0
@@ -95,17 +94,3 @@ def _value(name: str, code: Any) -> Any:
     if name in _WORDS:
         return _WORDS[name][code]
     return None if name in _OPTIONAL and code == _NONE else code
-
-
-def distinct_rows(*columns: ArrayLike) -> tuple[IntArray, IntArray]:
-    """The first of each sort of rows that are equal in some columns, and each row's sort.
-
-    Args:
-        columns: Integers >= 0 or flags, shape (k,) each.
-    """
-    code: IntArray = np.zeros(1, dtype=np.int64)
-    for column in map(np.asarray, columns):
-        values = column.astype(np.int64)
-        code = code * (int(values.max()) + 1) + values
-    _, representatives, group_of_row = np.unique(code, return_index=True, return_inverse=True)
-    return representatives, group_of_row.ravel()

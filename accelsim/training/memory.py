@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.training.candidates import CandidatePlans, distinct_rows
+from accelsim.training.candidates import CandidatePlans
 from accelsim.training.plan import RECOMPUTE, SCHEDULES
 from accelsim.training.setup import TrainingSetup
 from accelsim.training.stages import StagedPlans
@@ -31,7 +31,7 @@ MEMORY_PARTS = (
     "reserve_bytes",
 )
 _FP32_BYTES = 4.0
-_GPIPE, _DUALPIPE = SCHEDULES.index("gpipe"), SCHEDULES.index("dualpipe")
+_DUALPIPE = SCHEDULES.index("dualpipe")
 _FULL, _SELECTIVE = RECOMPUTE.index("full"), RECOMPUTE.index("selective")
 
 
@@ -114,59 +114,28 @@ def in_flight(plans: CandidatePlans, microbatch_count: IntArray, stage_count: in
     return chunks_held
 
 
-def worst_memory(staged: StagedPlans) -> dict[str, FloatArray]:
-    """Memory of the stage that needs the most, shape (k,) each: "memory_bytes", "worst_stage" and
-    "memory." with each name in `MEMORY_PARTS`.
+def worst_memory(staged: StagedPlans) -> tuple[dict[str, FloatArray], IntArray]:
+    """Memory of the stage that needs the most, by name in `MEMORY_PARTS`, and that stage, shape
+    (k,) each.
 
     Args:
         staged: k plans and their stages.
     """
-    sort, fixed = _alike(staged)
-    total = np.sum(list(fixed.values()), axis=0)[sort]
-    representatives, sort_of_saved = _waiting_alike(staged)
-    saved = _activations(staged.take(representatives))
-    lost = _lost_ratio(staged) * saved
-    total += saved[sort_of_saved] + lost[sort_of_saved]
-    worst = total.argmax(axis=1)
-    parts = {name: column[sort, worst] for name, column in fixed.items()}
-    parts["activation_bytes"] = saved[sort_of_saved, worst]
-    parts["allocator_bytes"] += lost[sort_of_saved, worst]
-    columns = {f"memory.{name}": parts[name] for name in MEMORY_PARTS}
-    return columns | {"memory_bytes": total[np.arange(len(total)), worst], "worst_stage": worst}
-
-
-def _lost_ratio(staged: StagedPlans) -> float:
-    """What the allocator reserves beyond what is live, over that."""
-    fraction = staged.setup.fragmentation_fraction
-    return fraction / (1.0 - fraction)
-
-
-def _alike(staged: StagedPlans) -> tuple[IntArray, dict[str, FloatArray]]:
-    """All but activations of each sort of plans that hold the same, and each plan's sort."""
-    fields = ("dp", "zero", "shard_group", "optimizer_offload", "tp", "cp", "ep")
-    _, bucket = np.unique(staged["bucket_bytes"], return_inverse=True)
-    doubled = staged["schedule"] == _DUALPIPE
-    keys = (staged.row, bucket, doubled, *(staged[name] for name in fields))
-    representatives, sort = distinct_rows(*keys)
-    distinct = staged.take(representatives)
-    working = distinct.sums("working_bytes")
-    reserve = distinct.setup.reserve_bytes(distinct.plans)[:, None]
-    return sort, {
-        **_held(distinct),
+    setup = staged.setup
+    activations, working = _activations(staged), staged.sums("working_bytes")
+    fraction = setup.fragmentation_fraction
+    lost_ratio = fraction / (1.0 - fraction)  # reserved beyond what is live, over that
+    reserve = setup.reserve_bytes(staged.plans)[:, None]
+    parts = _held(staged) | {
+        "activation_bytes": activations,
         "working_bytes": working,
-        "buffer_bytes": _buffers(distinct),
-        "allocator_bytes": _lost_ratio(distinct) * working,
+        "buffer_bytes": _buffers(staged),
+        "allocator_bytes": lost_ratio * (activations + working),
         "reserve_bytes": np.broadcast_to(reserve, working.shape),
     }
-
-
-def _waiting_alike(staged: StagedPlans) -> tuple[IntArray, IntArray]:
-    """The first of each sort of plans with the same activations, and each plan's sort."""
-    most = (staged["chunks"] + 1) * staged["pp"]  # GPipe alone keeps more chunks than these
-    total = staged.microbatch_count * staged["chunks"]
-    under_way = np.where(staged["schedule"] == _GPIPE, total, np.minimum(total, most))
-    fields = ("schedule", "recompute", "activation_offload")
-    return distinct_rows(staged.row, under_way, *(staged[name] for name in fields))
+    worst = np.sum([parts[name] for name in MEMORY_PARTS], axis=0).argmax(axis=1)
+    plan = np.arange(len(staged))
+    return {name: parts[name][plan, worst] for name in MEMORY_PARTS}, worst
 
 
 def _held(staged: StagedPlans) -> dict[str, FloatArray]:

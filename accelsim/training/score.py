@@ -7,15 +7,13 @@ by task; the two agree exactly where stages are alike.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from accelsim.frozen import frozen
-from accelsim.training.candidates import CandidatePlans, distinct_rows
+from accelsim.training.candidates import CandidatePlans
 from accelsim.training.data_parallel import DataParallel, data_parallel
 from accelsim.training.layers import BlockCosts
-from accelsim.training.memory import MEMORY_PARTS, worst_memory
+from accelsim.training.memory import worst_memory
 from accelsim.training.plan import RECOMPUTE, SCHEDULES
 from accelsim.training.schedules.bubble import dualpipe_bubble_s, zero_bubble_v_bubble_s
 from accelsim.training.setup import TrainingSetup
@@ -39,10 +37,6 @@ _FULL, _SELECTIVE = RECOMPUTE.index("full"), RECOMPUTE.index("selective")
 _CODES = {name: code for code, name in enumerate(SCHEDULES)}
 #: Parts of a microbatch's passes.
 _WORK = ("compute", "tensor", "context", "expert")
-#: Above any number of chunks, for codes of rows.
-_LARGEST_CHUNKS = 2**20
-#: Stages of plans that are scored together: columns that stay in a processor's cache.
-_IN_CACHE = 2**16
 
 
 @frozen(eq=False)
@@ -51,14 +45,12 @@ class Scores:
 
     Attributes:
         time_s: Exposed seconds by name in `TIME_PARTS`, shape (k,) each.
-        memory_bytes: Of the worst rank.
-        worst_stage: Its stage.
+        worst_stage: Stage of the rank that needs the most memory.
         memory: Memory of that rank by part.
         energy_j: Dynamic energy of all devices in one iteration.
     """
 
     time_s: dict[str, FloatArray]
-    memory_bytes: FloatArray
     worst_stage: IntArray
     memory: dict[str, FloatArray]
     energy_j: FloatArray
@@ -67,6 +59,11 @@ class Scores:
     def iteration_s(self) -> FloatArray:
         """Sum of all parts."""
         return np.asarray(sum(self.time_s.values()))
+
+    @property
+    def memory_bytes(self) -> FloatArray:
+        """Memory of the worst rank."""
+        return np.asarray(sum(self.memory.values()))
 
 
 @frozen(eq=False)
@@ -99,41 +96,25 @@ def score(
 
     Args:
         setup: Model and devices.
-        plans: k plans that fit the model and the batch.
+        plans: k plans of one number of stages that fit the model and the batch.
         microbatch_count: Microbatches of each, shape (k,).
         units: Unit of each plan in `costs`, shape (k,).
         costs: Blocks of every unit.
     """
-    columns_of_plans: dict[str, Any] = {}
-    for stages in np.unique(plans["pp"]).tolist():
-        same = np.flatnonzero(plans["pp"] == stages)
-        codes = units[same] * _LARGEST_CHUNKS + plans["chunks"][same]
-        keys, row = np.unique(codes, return_inverse=True)
-        table = stage_table(costs, *np.divmod(keys, _LARGEST_CHUNKS), stages, plans.stage_layers)
-        alike = (plans.take(same), table, row.ravel(), microbatch_count[same])
-        staged = StagedPlans(setup, *alike)
-        for some_plans in np.array_split(np.arange(len(same)), -(-len(same) * stages // _IN_CACHE)):
-            for name, column in _score_stages(staged.take(some_plans)).items():
-                columns_of_plans.setdefault(name, np.zeros(len(plans)))[same[some_plans]] = column
-    times = {name: columns_of_plans.pop(f"time.{name}") for name in TIME_PARTS}
-    memory = {name: columns_of_plans.pop(f"memory.{name}") for name in MEMORY_PARTS}
-    stage = columns_of_plans["worst_stage"].astype(np.int64)
+    keys = np.stack([units, plans["chunks"]], axis=1)
+    distinct, row = np.unique(keys, axis=0, return_inverse=True)
+    unit, chunks = distinct.T
+    table = stage_table(costs, unit, chunks, int(plans["pp"][0]), plans.stage_layers)
+    staged = StagedPlans(setup, plans, table, row.ravel(), microbatch_count)
+    times = stage_times(staged)
+    data = data_parallel(staged, times.forward_s[:, 0], times.backward_s[:, 0])
+    memory, worst_stage = worst_memory(staged)
     return Scores(
-        times, columns_of_plans["memory_bytes"], stage, memory, columns_of_plans["energy_j"]
+        time_s=_times(staged, times, data),
+        worst_stage=worst_stage,
+        memory=memory,
+        energy_j=_energy_j(staged) + data.energy_j,
     )
-
-
-def _score_stages(staged: StagedPlans) -> dict[str, FloatArray]:
-    """Columns of plans with one number of stages."""
-    fields = ("recompute", "tensor_overlap", "activation_offload", "dp")
-    hides = _hides_experts(staged)
-    representatives, sort = distinct_rows(staged.row, hides, *(staged[name] for name in fields))
-    alike = staged.take(representatives)
-    times = stage_times(alike)
-    data = data_parallel(staged, times.forward_s[sort, 0], times.backward_s[sort, 0])
-    pace = {name: column[sort] for name, column in _pace(alike.plans, times).items()}
-    energy_j = _energy_j(staged) + data.energy_j
-    return _times(staged, pace, data) | worst_memory(staged) | {"energy_j": energy_j}
 
 
 def stage_times(staged: StagedPlans) -> StageTimes:
@@ -228,35 +209,14 @@ def _send_s(staged: StagedPlans, stride: IntArray) -> FloatArray:
     return staged.setup.collective_s(OperatorKind.SEND_RECV, payload, pair, stride)
 
 
-def _pace(plans: CandidatePlans, times: StageTimes) -> dict[str, FloatArray]:
-    """What a microbatch takes on the busiest stage, by part and in all ("pair"), and how far the
-    other stages lag behind: columns that the number of microbatches and the schedule do not change.
-
-    "rest" is what all stages but the busiest take, "weight" its part for weights.
-    """
-    every = np.arange(len(plans))
-    pair = times.forward_s + times.backward_s
-    busiest = pair.argmax(axis=1)
-    busiest_parts = {name: column[every, busiest] for name, column in times.parts.items()}
-    most = pair[every, busiest]
-    return busiest_parts | {
-        "pair": most,
-        "rest": pair.sum(axis=1) - most,
-        "weight": times.weight_s.sum(axis=1) - times.weight_s.max(axis=1),
-        "cycle": np.maximum(longest_cycle_s(times) - most, 0.0),
-        "sends": 2.0 * (pair.shape[1] - 1) * times.send_s,
-        **_closed_form_bubbles_s(times),
-    }
-
-
-def _times(
-    staged: StagedPlans, pace: dict[str, FloatArray], data: DataParallel
-) -> dict[str, FloatArray]:
+def _times(staged: StagedPlans, times: StageTimes, data: DataParallel) -> dict[str, FloatArray]:
     """Seconds of an iteration by part. Estimate: parts add up, and input waits for nothing else."""
-    count = staged.microbatch_count
-    work = {name: count * pace[name] for name in _WORK}
-    busy = count * pace["pair"]
-    bubble = _bubble_s(staged.plans, pace, count)
+    count, plan = staged.microbatch_count, np.arange(len(staged))
+    pair_s = times.forward_s + times.backward_s
+    busiest = pair_s.argmax(axis=1)
+    work = {name: count * column[plan, busiest] for name, column in times.parts.items()}
+    busy = count * pair_s[plan, busiest]
+    bubble = _bubble_s(staged, times)
     loader = staged.setup.conditions.loader_samples_per_s
     waits = np.zeros(len(staged))
     if loader:
@@ -272,7 +232,7 @@ def _times(
     }
     if int(staged["pp"][0]) == 1:
         _run_together(parts, staged)
-    return {f"time.{name}": parts[name] for name in TIME_PARTS}
+    return {name: parts[name] for name in TIME_PARTS}
 
 
 def _run_together(parts: dict[str, FloatArray], staged: StagedPlans) -> None:
@@ -310,34 +270,42 @@ def _run_together(parts: dict[str, FloatArray], staged: StagedPlans) -> None:
         missing -= reduction
 
 
-def _bubble_s(
-    plans: CandidatePlans, pace: dict[str, FloatArray], microbatch_count: IntArray
-) -> FloatArray:
+def _bubble_s(staged: StagedPlans, times: StageTimes) -> FloatArray:
     """Time of the pipeline beyond the busiest stage's own work.
 
     1F1B and interleaved: Narayanan et al. 2021, arXiv:2104.04473, section 2.2; ZB-H1: Qi et al.
     2024, arXiv:2401.10241.
 
     Formulas of `training.schedules.bubble` for stages that differ: what all stages but the busiest
-    take for one microbatch, over the chunks. In 1F1B stage s has at most p - s microbatches under
-    way, so that sends also lengthen its cycle.
+    take for one microbatch, over the chunks; of schedules that are not simulated, by the stages'
+    means. In 1F1B stage s has at most p - s microbatches under way, so that sends also lengthen its
+    cycle.
     """
-    stages = int(plans["pp"][0])
+    pair_s = times.forward_s + times.backward_s
+    stages = pair_s.shape[1]
     if stages == 1:
-        return np.zeros(len(plans))
-    codes, other_stages_s = plans["schedule"], pace["rest"]
+        return np.zeros(len(staged))
+    busiest_s = pair_s.max(axis=1)
+    others_s = pair_s.sum(axis=1) - busiest_s
+    others_weight_s = times.weight_s.sum(axis=1) - times.weight_s.max(axis=1)
+    columns = (times.forward_s, times.backward_s, times.weight_s)
+    forward, backward, weight = (column.mean(axis=1) for column in columns)
+    dualpipe = dualpipe_bubble_s(stages, forward + backward, backward, weight)
+    schedule = staged["schedule"]
     ideal = np.select(
-        [codes == _CODES[name] for name in ("interleaved", "zb-h1", "zb-v", "dualpipe")],
+        [schedule == _CODES[name] for name in ("interleaved", "zb-h1", "zb-v", "dualpipe")],
         [
-            other_stages_s / plans["chunks"],
-            np.maximum(other_stages_s - 2.0 * pace["weight"], 0.0),
-            pace["zb-v"],
-            pace["dualpipe"],
+            others_s / staged["chunks"],
+            np.maximum(others_s - 2.0 * others_weight_s, 0.0),
+            zero_bubble_v_bubble_s(stages, forward, backward, weight),
+            np.maximum(dualpipe, 0.0),
         ],
-        other_stages_s,
+        others_s,
     )
-    waits = np.maximum(microbatch_count - stages, 0) * pace["cycle"]
-    bubble: FloatArray = ideal + pace["sends"] + np.where(codes == _CODES["1f1b"], waits, 0.0)
+    cycle_s = np.maximum(longest_cycle_s(times) - busiest_s, 0.0)
+    waits = np.maximum(staged.microbatch_count - stages, 0) * cycle_s
+    sends = 2.0 * (stages - 1) * times.send_s
+    bubble: FloatArray = ideal + sends + np.where(schedule == _CODES["1f1b"], waits, 0.0)
     return bubble
 
 
@@ -358,18 +326,6 @@ def longest_cycle_s(times: StageTimes) -> FloatArray:
         passed = (before[:, hops + 1 :] - before[:, : -hops - 1]).max(axis=1)
         cycle = np.maximum(cycle, (passed + 2.0 * hops * times.send_s) / (hops + 1))
     return cycle
-
-
-def _closed_form_bubbles_s(times: StageTimes) -> dict[str, FloatArray]:
-    """Bubbles of the schedules that are not simulated, by the stages' means."""
-    stages = times.forward_s.shape[1]
-    columns = (times.forward_s, times.backward_s, times.weight_s)
-    forward, backward, weight = (column.mean(axis=1) for column in columns)
-    dualpipe = dualpipe_bubble_s(stages, forward + backward, backward, weight)
-    return {
-        "zb-v": zero_bubble_v_bubble_s(stages, forward, backward, weight),
-        "dualpipe": np.maximum(dualpipe, 0.0),
-    }
 
 
 def _energy_j(staged: StagedPlans) -> FloatArray:

@@ -71,11 +71,6 @@ class StagedPlans:
         """Sums over the layers of each stage, shape (k, stages)."""
         return self.table[name][self.row]
 
-    def take(self, places: IntArray) -> StagedPlans:
-        """Some of the plans."""
-        plans, rows = self.plans.take(places), self.row[places]
-        return StagedPlans(self.setup, plans, self.table, rows, self.microbatch_count[places])
-
     @property
     def updated(self) -> FloatArray:
         """Parameters that the optimizer updates in every step, of each stage: all but tables and
