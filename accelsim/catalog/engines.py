@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -23,6 +23,10 @@ from accelsim.files.datafile import data_root, name_key, read_yaml, validated
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import FrozenModel
 from accelsim.plain import Document
+from accelsim.workloads.graph import FloatArray
+
+#: A number of tokens, or an array of them.
+Tokens = TypeVar("Tokens", float, FloatArray)
 
 
 class SourcedFigure(FrozenModel):
@@ -68,7 +72,7 @@ class FrontEnd(FrozenModel):
     request_s: SourcedFigure
     prompt_token_s: SourcedFigure
 
-    def time_s(self, prompt_tokens: int) -> float:
+    def time_s(self, prompt_tokens: Tokens) -> Tokens:
         """Seconds from a user to the scheduler and back, without the steps between."""
         return self.request_s.value + prompt_tokens * self.prompt_token_s.value
 

@@ -22,7 +22,6 @@ from accelsim.cost.memory import (
     memory_short,
     training_footprint,
 )
-from accelsim.dtype import Precision
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.run import Offload, ResolvedRun
 from accelsim.frozen import frozen
@@ -38,7 +37,7 @@ from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.recomputation import recomputed
 from accelsim.workloads.row_writer import PassForm
 from accelsim.workloads.sharding import WHOLE
-from accelsim.workloads.training import Optimizer, WordLoss, training_graph, training_graphs
+from accelsim.workloads.training import WordLoss, training_graph, training_graphs
 
 # Graphs are immutable and lowered once: what is derived from one is kept beside it.
 _step = lru_cache(maxsize=64)(training_graph)
@@ -94,18 +93,18 @@ class RunPasses:
         return any(is_kind(p.graph.kind, kinds).any() for p in self.passes)
 
 
-def check_effect(asked: ModelOptions, run: ResolvedRun) -> None:
+def check_effect(options: ModelOptions, run: ResolvedRun) -> None:
     """Refuse options of operators that the model has none of, by name.
 
     Raises:
         InvalidValueError: Naming the first.
     """
-    if asked.layout is not None and not run_passes(run).has(CONV_KINDS):
+    if options.layout is not None and not run_passes(run).has(CONV_KINDS):
         allowed = f"no value: {run.workload.name} has no convolutions"
-        raise InvalidValueError("layout", asked.layout, allowed, "Leave layout out.")
-    if not asked.fused_attention:
-        whole = run_passes(replace(run, fused_attention=True, recompute="none"))
-        if not whole.has(frozenset({OperatorKind.ATTENTION})):
+        raise InvalidValueError("layout", options.layout, allowed, "Leave layout out.")
+    if not options.fused_attention:
+        fused_passes = run_passes(replace(run, fused_attention=True, recompute="none"))
+        if not fused_passes.has(frozenset({OperatorKind.ATTENTION})):
             allowed = f"true: {run.workload.name} has no attention"
             raise InvalidValueError("fused_attention", False, allowed, "Leave it out.")
 
@@ -124,27 +123,34 @@ def run_passes(run: ResolvedRun) -> RunPasses:
 def _placed(passes: RunPasses, run: ResolvedRun, offload: Offload) -> RunPasses:
     """The passes with what the device holds of the run's memory, where layers lie in the host's.
 
+    Estimate: all layers are equal.
+
     Raises:
         DoesNotFitError: If the CPU's memory is too small for its layers.
     """
-    layers = _fewest(passes.memory, run, offload) if offload.layers is None else offload.layers
-    kept = 1.0 - layers / offload.of
-    whole, cache = passes.memory, passes.memory.kv_cache_bytes
-    on_device = cache if offload.host is None else cache * kept
-    held = replace(whole, weight_bytes=whole.weight_bytes * kept, kv_cache_bytes=on_device)
-    left = whole.total_bytes - held.total_bytes
-    if offload.host is not None and left > (room := offload.host.available_bytes):
-        raise memory_short(offload.host.device, left, room, "Offload fewer layers.")
-    return replace(passes, memory=held, host_layers=layers, host_bytes=left)
+    memory, host = passes.memory, offload.host
+    layers = _fewest(memory, run, offload) if offload.layers is None else offload.layers
+    device_fraction = 1.0 - layers / offload.of
+    on_device = replace(
+        memory,
+        weight_bytes=memory.weight_bytes * device_fraction,
+        kv_cache_bytes=memory.kv_cache_bytes * (1.0 if host is None else device_fraction),
+    )
+    host_bytes = memory.total_bytes - on_device.total_bytes
+    if host is not None and host_bytes > host.available_bytes:
+        remedy = "Offload fewer layers."
+        raise memory_short(host.device, host_bytes, host.available_bytes, remedy)
+    return replace(passes, memory=on_device, host_layers=layers, host_bytes=host_bytes)
 
 
 def _fewest(memory: MemoryFootprint, run: ResolvedRun, offload: Offload) -> int:
-    """The fewest layers in host memory with which the run fits."""
-    room = run.available_bytes
+    """The fewest layers in host memory with which the run fits. Estimate: all are equal."""
+    room_bytes = run.available_bytes
     if offload.host is not None:
-        return offload.of - held_layers(memory, room, offload.of)
-    each = memory.weight_bytes / offload.of
-    return min(offload.of, math.ceil(memory.short_bytes(room) / each * (1 - 1e-12)))
+        return offload.of - held_layers(memory, room_bytes, offload.of)
+    layer_bytes = memory.weight_bytes / offload.of
+    fewest = math.ceil(memory.short_bytes(room_bytes) / layer_bytes * (1 - 1e-12))
+    return min(offload.of, fewest)
 
 
 def held_layers(memory: MemoryFootprint, room_bytes: float, layers: int) -> int:
@@ -155,8 +161,8 @@ def held_layers(memory: MemoryFootprint, room_bytes: float, layers: int) -> int:
         room_bytes: What the board has.
         layers: Layers of the model.
     """
-    each = (memory.weight_bytes + memory.kv_cache_bytes) / layers
-    most = math.floor((room_bytes - memory.activation_bytes) / each * (1 + 1e-12))
+    layer_bytes = (memory.weight_bytes + memory.kv_cache_bytes) / layers
+    most = math.floor((room_bytes - memory.activation_bytes) / layer_bytes * (1 + 1e-12))
     return min(layers, max(0, most))
 
 
@@ -183,9 +189,8 @@ def _shape(run: ResolvedRun, **changes: int) -> PassShape:
 
 
 def _lower(run: ResolvedRun, phase: Phase, *, folds: bool = False, **changes: int) -> Lowered:
-    shape = _shape(run, **changes)
     return run.workload.lower(
-        shape,
+        _shape(run, **changes),
         run.precision,
         phase,
         fused_attention=run.fused_attention,
@@ -220,22 +225,22 @@ def training_steps(runs: Sequence[ResolvedRun], *, folds: bool = False) -> list[
         folds: As of `training_step`.
     """
     run = runs[0]
-    if len(runs) == 1 or run.workload.captured or _has_adapters(runs):
+    has_adapters = any(run.lora_rank is not None for run in runs)
+    if len(runs) == 1 or run.workload.captured or has_adapters:
         return [training_step(run, folds=folds) for run in runs]
     tokens, merges = run.document_len or 0, run.stack_path.merges
     form = PassForm(run.fused_attention, WHOLE, True, merges, folds, tokens)
-    shapes = [_shape(run) for run in runs]
     shards = [run.shard for run in runs]
-    lowered = lower_each(run.workload, run.precision, form, shapes, shards)
-    counts = [(one.parameter_count, one.parameter_tensor_count) for one in lowered]
-    still, how = run.workload.parameters.untrained, (run.precision, run.optimizer)
-    graphs = [one.graph for one in lowered]
-    steps = training_graphs(graphs, counts, *how, loss=_loss(run), untrained=still)
-    return [_of_family(*each) for each in zip(runs, lowered, steps, strict=True)]
+    forwards = lower_each(run.workload, run.precision, form, list(map(_shape, runs)), shards)
+    graphs, counts = [forward.graph for forward in forwards], list(map(_counts, forwards))
+    formats = (run.precision, run.optimizer)
+    untrained = run.workload.parameters.untrained
+    steps = training_graphs(graphs, counts, *formats, loss=_loss(run), untrained=untrained)
+    return list(map(_of_family, runs, forwards, steps))
 
 
-def _has_adapters(runs: Sequence[ResolvedRun]) -> bool:
-    return any(run.lora_rank is not None for run in runs)
+def _counts(lowered: Lowered) -> tuple[int, int]:
+    return lowered.parameter_count, lowered.parameter_tensor_count
 
 
 def training_step(run: ResolvedRun, *, folds: bool = False) -> TrainingStep:
@@ -249,14 +254,13 @@ def training_step(run: ResolvedRun, *, folds: bool = False) -> TrainingStep:
         InvalidValueError: If the workload cannot be lowered at these sizes.
     """
     forward = _lower(run, Phase.FORWARD, folds=folds)
-    graph, counts = forward.graph, (forward.parameter_count, forward.parameter_tensor_count)
+    graph, formats = forward.graph, (run.precision, run.optimizer)
     if run.lora_rank is not None:
-        asked = (run.lora_rank, run.precision, run.optimizer)
-        step = adapter_step(graph, *asked, loss=_loss(run))
+        step = adapter_step(graph, run.lora_rank, *formats, loss=_loss(run))
         return _checkpointed(run, TrainingStep(graph, step, forward))
     if run.workload.captured is None:
-        still = run.workload.parameters.untrained
-        step = _step(graph, *counts, run.precision, run.optimizer, loss=_loss(run), untrained=still)
+        untrained = run.workload.parameters.untrained
+        step = _step(graph, *_counts(forward), *formats, loss=_loss(run), untrained=untrained)
         return _of_family(run, forward, step)
     from accelsim.workloads.capture.workload import captured_training
 
@@ -268,10 +272,10 @@ def training_step(run: ResolvedRun, *, folds: bool = False) -> TrainingStep:
 
 def _of_family(run: ResolvedRun, lowered: Lowered, rows: OperatorGraph) -> TrainingStep:
     """The step of a catalogued model; of untrained modules nothing is kept."""
-    forward, still = lowered.graph, run.workload.parameters.untrained
-    if still:
-        kept = np.where(rows_within(forward, still), 0.0, forward.saved_bytes)
-        forward = replace(forward, saved_bytes=kept)
+    forward, untrained = lowered.graph, run.workload.parameters.untrained
+    if untrained:
+        saved_bytes = np.where(rows_within(forward, untrained), 0.0, forward.saved_bytes)
+        forward = replace(forward, saved_bytes=saved_bytes)
     return _checkpointed(run, TrainingStep(forward, rows, lowered))
 
 
@@ -279,10 +283,10 @@ def _checkpointed(run: ResolvedRun, step: TrainingStep) -> TrainingStep:
     """The step with what activation checkpointing drops and makes again."""
     if run.recompute == "none":
         return step
-    kept, again = recomputed(step.forward, run.recompute, run.selective)
+    forward, again = recomputed(step.forward, run.recompute, run.selective)
     is_forward = step.rows.phase == int(Phase.FORWARD)
-    parts = (step.rows.take(is_forward), again, step.rows.take(~is_forward))
-    return replace(step, forward=kept, rows=concatenate([part for part in parts if len(part)]))
+    graphs = (step.rows.take(is_forward), again, step.rows.take(~is_forward))
+    return replace(step, forward=forward, rows=concatenate(list(filter(len, graphs))))
 
 
 def _loss(run: ResolvedRun) -> WordLoss | None:
@@ -299,38 +303,37 @@ def _loss(run: ResolvedRun) -> WordLoss | None:
 
 
 def _training(run: ResolvedRun) -> RunPasses:
-    whole = training_step(run)
-    step, forward = whole.rows, whole.lowered
-    is_update = step.phase == int(Phase.OPTIMIZER)
-    asked: tuple[int, Precision, Optimizer, float]
-    asked = (forward.parameter_count, run.precision, run.optimizer, 0.0)
+    step = training_step(run)
+    trained_count, frozen_bytes = step.lowered.parameter_count, 0.0
     if run.lora_rank is not None:
-        adapters = int(step.dims[is_update, 0].sum())
-        asked = (adapters, run.precision, run.optimizer, forward.parameter_bytes)
-    memory = training_footprint(whole.forward, step, *asked)
-    rows, moved = fused(run, step), input_bytes(step)
-    if run.accumulation == 1:
-        return _passes([("training step", rows, 1.0)], memory, forward, moved)
-    is_update = rows.phase == int(Phase.OPTIMIZER)
-    part, update = rows.take(~is_update), rows.take(is_update)
-    parts = [("part of the batch", part, float(run.accumulation)), ("optimizer", update, 1.0)]
-    return _passes([one for one in parts if len(one[1])], memory, forward, moved)
+        is_update = step.rows.phase == int(Phase.OPTIMIZER)
+        trained_count = int(step.rows.dims[is_update, 0].sum())
+        frozen_bytes = step.lowered.parameter_bytes
+    formats = (run.precision, run.optimizer)
+    memory = training_footprint(step.forward, step.rows, trained_count, *formats, frozen_bytes)
+    rows = fused(run, step.rows)
+    graphs = [("training step", rows, 1.0)]
+    if run.accumulation > 1:
+        is_update = rows.phase == int(Phase.OPTIMIZER)
+        batch_part, update = rows.take(~is_update), rows.take(is_update)
+        graphs = [("part of the batch", batch_part, float(run.accumulation))]
+        graphs += [("optimizer", update, 1.0)] if len(update) else []
+    return _passes(graphs, memory, step.lowered, input_bytes(step.rows))
 
 
 def _generation(run: ResolvedRun) -> RunPasses:
     prompt, tokens = run.seq_len, run.output_len
     prefill = _with_pictures(run, _lower(run, Phase.PREFILL))
-    graphs = [("prefill", prefill.graph, 1.0)]
+    graphs = [("prefill", fused(run, prefill.graph), 1.0)]
     # an encoder-decoder attends to its prompt as the source: its own cache starts with the start
     # token
     cached = 1 if run.workload.default.target_len else prompt
     for context, repeats in decode_contexts(cached, tokens - 1):
         step = _lower(run, Phase.DECODE, seq_len=1, context_len=context, source_len=prompt)
-        graphs.append(("decode", step.graph, repeats))
-    cache = run.batch * float(prefill.cache.bytes_of(prompt + tokens))
-    memory = inference_footprint(prefill.graph, prefill.parameter_bytes, cache)
-    every = [(name, fused(run, graph), repeats) for name, graph, repeats in graphs]
-    return _passes(every, memory, prefill, input_bytes(prefill.graph))
+        graphs.append(("decode", fused(run, step.graph), repeats))
+    cache_bytes = run.batch * float(prefill.cache.bytes_of(prompt + tokens))
+    memory = inference_footprint(prefill.graph, prefill.parameter_bytes, cache_bytes)
+    return _passes(graphs, memory, prefill, input_bytes(prefill.graph))
 
 
 def _with_pictures(run: ResolvedRun, prompt: Lowered) -> Lowered:
@@ -355,14 +358,12 @@ def _with_pictures(run: ResolvedRun, prompt: Lowered) -> Lowered:
 
 def decode_contexts(prompt: int, steps: int) -> list[tuple[int, float]]:
     """Contexts to cost and how many steps each stands for: Simpson's rule over the first, middle
-    and last step.
+    and last step (Press et al., Numerical Recipes, 3rd edition, 2007, section 4.1).
     """
-    if steps <= 0:
-        return []
-    first, last = prompt, prompt + steps - 1
+    last = prompt + steps - 1
     if steps <= 2:
-        return [(context, 1.0) for context in range(first, last + 1)]
-    return [(first, steps / 6), ((first + last) // 2, 4 * steps / 6), (last, steps / 6)]
+        return [(context, 1.0) for context in range(prompt, last + 1)]
+    return [(prompt, steps / 6), ((prompt + last) // 2, 4 * steps / 6), (last, steps / 6)]
 
 
 def _passes(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Unpack, cast, get_args
 
 from accelsim import catalog
 from accelsim.catalog import workloads as workload_catalog
@@ -23,28 +22,22 @@ from accelsim.estimation.options import (
 )
 from accelsim.estimation.power_limit import limited
 from accelsim.estimation.run import Mode, Offload, ResolvedRun
-from accelsim.estimation.stack_choice import (
-    choose_execution,
-    choose_layout,
-    choose_stack,
-)
-from accelsim.hardware.profile import (
-    AsicProfile,
-    CpuProfile,
-    DeviceProfile,
-    GpuProfile,
-)
+from accelsim.estimation.stack_choice import choose_execution, choose_layout, choose_stack
+from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
 from accelsim.plain import Document
 from accelsim.workloads.model import Workload
 from accelsim.workloads.sharding import WHOLE, Shard
 from accelsim.workloads.training import optimizer as find_optimizer
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from accelsim.estimation.learned import Learned
 
+#: Options that say nothing of a run: by name the value, and why.
+_Unused = dict[str, tuple[object, str]]
 #: CPU beside a board that is not this machine's: estimate, a desktop of 2022.
 USUAL_HOST = "core-i9-13900k"
-_AUTO, _REMEDY = "auto", "Leave offload out."
 #: Recommenders score millions of candidates at once.
 LARGEST_BATCH = 2**30
 _LARGEST = {
@@ -68,7 +61,7 @@ _PREFERRED = {
 
 
 def resolve(
-    workload: str | Path | Workload,
+    workload: str | Path | Workload | Module,
     device: str | DeviceProfile,
     options: RunOptions | None = None,
     **keywords: Unpack[RunKeywords],
@@ -88,9 +81,10 @@ def resolve(
     """
     chosen = run_options(options, keywords)
     model = _captured(workload, chosen.mode)
-    model = workload_catalog.workload(str(model)) if isinstance(model, str | Path) else model
-    whole = catalog.device(device) if isinstance(device, str) else device
-    profile = limited(whole, chosen.power_limit_w)
+    if not isinstance(model, Workload):
+        model = workload_catalog.workload(str(model))
+    profile = catalog.device(device) if isinstance(device, str) else device
+    profile = limited(profile, chosen.power_limit_w)
     mode = cast("Mode", _choice("mode", chosen.mode, get_args(Mode)))
     _check_used(chosen, model)
     shape = chosen.shape
@@ -113,7 +107,7 @@ def resolve(
         optimizer=find_optimizer(chosen.training.optimizer or "adamw"),
         accumulation=_accumulation(chosen.training.accumulation, batch),
         recompute=_choice("recompute", chosen.training.recompute or "none", _RECOMPUTE),
-        lora_rank=_optional("lora_rank", chosen.training.lora_rank),
+        lora_rank=_lora_rank(chosen.training.lora_rank),
         document_len=_document_len(chosen.training.document_len, shape.seq_len, model),
         steps=_size("steps", shape.steps, 1, 1),
         fused_attention=chosen.model.fused_attention and stack.version.fused_attention,
@@ -169,13 +163,15 @@ def _joined(workload: Workload, device: DeviceProfile, mode: Mode) -> Document:
 
 def _threads(threads: int | None, device: DeviceProfile) -> int | None:
     """Threads that run: one for each core of a CPU unless chosen; none elsewhere."""
-    cores = device.core_count.value if isinstance(device, CpuProfile) else 0
-    if threads is not None and not cores:
+    if not isinstance(device, CpuProfile):
+        if threads is None:
+            return None
         reason = f"threads = {threads} is an option of CPUs"
         raise UnsupportedOperatorError(device.name, "some threads", reason, "Leave it out.")
+    cores = device.core_count.value
     if threads is not None and not 1 <= threads <= cores:
         raise InvalidValueError("threads", threads, f"1 to {cores}, the cores of {device.name}")
-    return threads if threads or not cores else cores
+    return threads or cores
 
 
 def _learned(path: str | Path) -> Learned:
@@ -185,7 +181,7 @@ def _learned(path: str | Path) -> Learned:
     return read_learned(path)
 
 
-def _captured(workload: Any, mode: str) -> Any:
+def _captured(workload: str | Path | Workload | Module, mode: str) -> str | Path | Workload:
     """A torch module as a workload, captured at the inputs it names; anything else as it is."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(workload, torch.nn.Module):
@@ -241,10 +237,10 @@ def _on_chip(policy: Precision, device: DeviceProfile) -> Precision:
     llama.cpp multiplies its formats as bytes on CPUs (ggml-cpu's vec_dot kernels) and widens them
     elsewhere.
     """
-    fitted = policy.on(device.peak_flop_per_s.keys())
+    widened = policy.on(device.peak_flop_per_s.keys())
     if policy.is_file and isinstance(device, CpuProfile):
-        return replace(fitted, compute=Dtype.INT8)
-    return fitted
+        return replace(widened, compute=Dtype.INT8)
+    return widened
 
 
 def _accumulation(count: int | None, batch: int) -> int:
@@ -304,41 +300,51 @@ def _check_used(options: RunOptions, workload: Workload) -> None:
     Raises:
         InvalidValueError: Naming the first.
     """
-    training, shape = asdict(options.training), options.shape
-    family = workload.family
-    trained = {
-        "output_len": shape.output_len or None,
-        "kv_format": options.model.kv_format,
-        "steps": shape.steps,
-        "images": shape.images,
-    }
-    unused: dict[str, tuple[Any, str]] = {}
-    experts = options.model.expert_precision
+    family, shape = workload.family, options.shape
     if options.mode == "training":
-        unused = {name: (value, "training generates nothing") for name, value in trained.items()}
-        unused["expert_precision"] = experts, "all products of training have one precision"
-        unused["offload"] = options.offload, "all layers are trained on their devices"
+        unused = _unused_in_training(options)
     else:
-        unused = {name: (value, "this is inference") for name, value in training.items()}
-        if not workload.autoregressive:
-            why = f"{workload.name} keeps no keys and values"
-            unused["kv_format"] = options.model.kv_format, why
-        if not workload.has_experts:
-            unused["expert_precision"] = experts, f"{workload.name} has no routed experts"
+        unused = _unused_in_inference(options, workload)
     if family is not None and not family.image and not shape.images:
         unused["image_size"] = shape.image_size or None, f"{workload.name} takes no images"
-    if shape.images and options.mode == "inference":
-        unused["offload"] = options.offload, "with pictures all layers are on the device"
     if family is None or not family.steps:
         unused["steps"] = shape.steps, f"{workload.name} takes one pass"
-    if family is None:
+    if family is None and options.mode == "training":
         why = "the training step of a captured module is what was captured"
         for name in ("recompute", "lora_rank", "document_len"):
-            unused.setdefault(name, (training[name], why))
+            unused[name] = getattr(options.training, name), why
     refuse_unused(unused)
 
 
-def refuse_unused(options: Mapping[str, tuple[Any, str]]) -> None:
+def _unused_in_training(options: RunOptions) -> _Unused:
+    why = "training generates nothing"
+    return {
+        "output_len": (options.shape.output_len or None, why),
+        "kv_format": (options.model.kv_format, why),
+        "steps": (options.shape.steps, why),
+        "images": (options.shape.images, why),
+        "expert_precision": (
+            options.model.expert_precision,
+            "all products of training have one precision",
+        ),
+        "offload": (options.offload, "all layers are trained on their devices"),
+    }
+
+
+def _unused_in_inference(options: RunOptions, workload: Workload) -> _Unused:
+    training, model = asdict(options.training), options.model
+    unused: _Unused = {name: (value, "this is inference") for name, value in training.items()}
+    if not workload.autoregressive:
+        unused["kv_format"] = model.kv_format, f"{workload.name} keeps no keys and values"
+    if not workload.has_experts:
+        why = f"{workload.name} has no routed experts"
+        unused["expert_precision"] = model.expert_precision, why
+    if options.shape.images:
+        unused["offload"] = options.offload, "with pictures all layers are on the device"
+    return unused
+
+
+def refuse_unused(options: Mapping[str, tuple[object, str]]) -> None:
     """Refuse the first option that has a value.
 
     Args:
@@ -357,11 +363,11 @@ def _check_sparse(device: DeviceProfile, precision: Precision, mode: Mode) -> No
     if mode == "training":
         remedy = "Leave sparse_weights out: weights are pruned once they are trained."
         raise InvalidValueError("sparse_weights", True, "dense weights in training", remedy)
-    if precision.compute in device.matrix_sparse_flop_per_s and isinstance(device, AsicProfile):
-        return
     formats = ", ".join(dtype.label for dtype in device.matrix_sparse_flop_per_s)
     if not isinstance(device, AsicProfile):
         reason = "sparse weights are modelled on matrix ASICs alone"
+    elif precision.compute in device.matrix_sparse_flop_per_s:
+        return
     elif formats:
         reason = f"its sparse rates are for {formats}"
     else:
@@ -381,17 +387,13 @@ def _choice(field: str, value: object, allowed: Sequence[str]) -> str:
 def _size(field: str, value: int | None, default: int, lowest: int) -> int:
     if value is None:
         return max(default, lowest)
-    if (
-        not isinstance(value, Integral)
-        or isinstance(value, bool)
-        or not lowest <= value <= _LARGEST[field]
-    ):
+    if not lowest <= value <= _LARGEST[field]:
         raise InvalidValueError(field, value, f"an integer from {lowest} to {_LARGEST[field]:,}")
     return int(value)
 
 
-def _optional(field: str, value: int | None) -> int | None:
-    return None if value is None else _size(field, value, 1, 1)
+def _lora_rank(value: int | None) -> int | None:
+    return None if value is None else _size("lora_rank", value, 1, 1)
 
 
 def _document_len(value: int | None, seq_len: int | None, workload: Workload) -> int | None:
@@ -399,30 +401,25 @@ def _document_len(value: int | None, seq_len: int | None, workload: Workload) ->
     if value is None:
         return None
     value = _sequence("document_len", value, 0, workload)
-    most = _sequence("seq_len", seq_len, workload.default.seq_len, workload)
-    if value > most:
-        allowed = f"1 to the {most:,} tokens of a sequence"
+    longest = _sequence("seq_len", seq_len, workload.default.seq_len, workload)
+    if value > longest:
+        allowed = f"1 to the {longest:,} tokens of a sequence"
         raise InvalidValueError("document_len", value, allowed, "Raise seq_len, or leave it out.")
     return value
 
 
 def _sequence(field: str, value: int | None, default: int, workload: Workload) -> int:
-    if value is not None and workload.family is not None and not workload.family.sequence:
-        raise InvalidValueError(
-            field, value, f"no value: {workload.name} has no sequence", f"Leave {field} out."
-        )
-    has_sequence = workload.family is not None and workload.family.sequence
-    return _size(field, value, default, int(has_sequence))
+    family = workload.family
+    if value is not None and family is not None and not family.sequence:
+        allowed = f"no value: {workload.name} has no sequence"
+        raise InvalidValueError(field, value, allowed, f"Leave {field} out.")
+    return _size(field, value, default, int(family is not None and family.sequence))
 
 
 def _output_len(value: int | None, workload: Workload) -> int:
     if value and not workload.autoregressive:
-        raise InvalidValueError(
-            "output_len",
-            value,
-            f"no value: {workload.name} does not generate tokens",
-            "Leave output_len out.",
-        )
+        allowed = f"no value: {workload.name} does not generate tokens"
+        raise InvalidValueError("output_len", value, allowed, "Leave output_len out.")
     return _size("output_len", value, workload.output_len if workload.autoregressive else 0, 0)
 
 
@@ -437,22 +434,31 @@ def with_offload(run: ResolvedRun, value: str | int) -> ResolvedRun:
         UnsupportedOperatorError: If the device has no memory of its own.
         InvalidValueError: If the count is out of range, or the model has no layers of one kind.
     """
-    device, of = run.device, int(getattr(run.workload.parameters, "layers", 0) or 0)
+    device, remedy = run.device, "Leave offload out."
     if not isinstance(device, GpuProfile) or device.memory.is_unified:
         reason = "it is no GPU with a memory of its own"
-        raise UnsupportedOperatorError(device.name, "offloaded layers", reason, _REMEDY)
-    if run.shard != WHOLE or not of:
+        raise UnsupportedOperatorError(device.name, "offloaded layers", reason, remedy)
+    count = int(getattr(run.workload.parameters, "layers", 0) or 0)
+    if run.shard != WHOLE or not count:
         why = f"{run.workload.name} is no stack of equal layers on one device"
-        raise InvalidValueError("offload", value, f"no value: {why}", _REMEDY)
-    text = str(value)
-    if text not in (_AUTO, *map(str, range(of + 1))):
-        raise InvalidValueError("offload", value, f"0 to {of}, the layers of the model, or {_AUTO}")
-    layers = None if text == _AUTO else int(text)
+        raise InvalidValueError("offload", value, f"no value: {why}", remedy)
+    layers = _offloaded_layers(value, count)
     if layers == 0:
         return run
     is_shared = run.stack.llama_cpp_files
     host = host_run(run, run.host or catalog.device(USUAL_HOST)) if is_shared else None
-    return replace(run, offload=Offload(layers, of, host))
+    return replace(run, offload=Offload(layers, count, host))
+
+
+def _offloaded_layers(value: str | int, count: int) -> int | None:
+    """Layers of so many that lie in host memory; None for the fewest with which it fits."""
+    text = str(value)
+    if text == "auto":
+        return None
+    if text not in map(str, range(count + 1)):
+        allowed = f"0 to {count}, the layers of the model, or auto"
+        raise InvalidValueError("offload", value, allowed)
+    return int(text)
 
 
 def host_run(run: ResolvedRun, host: DeviceProfile) -> ResolvedRun:

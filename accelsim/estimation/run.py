@@ -7,28 +7,21 @@ the field, the value and the range, before anything is computed.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from accelsim import __version__
-from accelsim.catalog.engines import ServingEngine, engine_of, front_end
+from accelsim.catalog.engines import ServingEngine, Tokens, engine_of, front_end
 from accelsim.catalog.stacks import Stack, StackPath
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.memory import available_bytes
-from accelsim.cost.registry import tier_parameters
+from accelsim.cost.registry import Parameters, tier_parameters
 from accelsim.cost.stack import FamilySpread, KernelMaker, StackEffect
 from accelsim.cost.table import Execution
 from accelsim.dtype import Precision
 from accelsim.estimation.power_limit import limit_of
-from accelsim.estimation.stack_choice import (
-    own_kernels,
-    stack_path,
-)
+from accelsim.estimation.stack_choice import own_kernels, stack_path
 from accelsim.frozen import frozen
-from accelsim.hardware.profile import (
-    CpuProfile,
-    DeviceProfile,
-    GpuProfile,
-)
+from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
 from accelsim.plain import Document, Values
 from accelsim.result import Provenance
 from accelsim.workloads.model import Workload
@@ -131,16 +124,15 @@ class ResolvedRun:
     @property
     def stack_effect(self) -> StackEffect:
         """What the stack does to the costs of its operators."""
-        asked = (str(self.device.device_class), self.mode)
-        layout = self.stack.layouts.get(self.layout)
+        device_class, layout = str(self.device.device_class), self.stack.layouts.get(self.layout)
         return StackEffect.of(
-            self.stack.ratios(*asked),
+            self.stack.ratios(device_class, self.mode),
             transform_s=None if layout is None else layout.transform_s,
             group_norm_passes=0 if layout is None else layout.group_norm_passes,
-            host=self.stack.version.gpu_host_ratio if asked[0] == "gpu" else 1.0,
+            host=self.stack.version.gpu_host_ratio if device_class == "gpu" else 1.0,
             library_call_s=self.library_call_s,
-            spread=FamilySpread(**self.stack.log_sigmas(*asked)),
-            of_arithmetic=asked[0] == "asic",
+            spread=FamilySpread(**self.stack.log_sigmas(device_class, self.mode)),
+            of_arithmetic=device_class == "asic",
             limit=limit_of(self.device),
             **own_kernels(self.stack, self.device),
         )
@@ -157,7 +149,7 @@ class ResolvedRun:
         engine = self.engine
         return 0.0 if engine is None else engine.step_overhead_s.value
 
-    def front_end_s(self, prompt_tokens: Any) -> Any:
+    def front_end_s(self, prompt_tokens: Tokens) -> Tokens:
         """Time of a request between its user and the scheduler of an engine; 0 elsewhere.
 
         Args:
@@ -171,7 +163,7 @@ class ResolvedRun:
         return engine_of(self.stack.label) if self.workload.autoregressive else None
 
     @property
-    def parameters(self) -> Any:
+    def parameters(self) -> Parameters | None:
         """Parameters of the device's class at the run's tier."""
         return tier_parameters(
             self.device,
@@ -205,7 +197,7 @@ class ResolvedRun:
 
     def to_dict(self) -> Document:
         """Names and sizes, ready for JSON."""
-        named: Document = {
+        figures: Document = {
             "workload": self.workload.name,
             "device": self.device.name,
             "mode": self.mode,
@@ -234,18 +226,23 @@ class ResolvedRun:
             "heap": self.heap,
             "threads": self.threads,
         }
+        return figures | self._further_inputs()
+
+    def _further_inputs(self) -> Document:
+        """Names and sizes that few runs have."""
+        figures: Document = {}
         if self.offload is not None:
-            named["offload"] = "auto" if self.offload.layers is None else self.offload.layers
+            figures["offload"] = "auto" if self.offload.layers is None else self.offload.layers
         if self.learned is not None:
-            named["learned_runs"] = len(self.learned.runs)
+            figures["learned_runs"] = len(self.learned.runs)
         if self.precision.experts is not None:
-            named["expert_precision"] = self.precision.experts.name
+            figures["expert_precision"] = self.precision.experts.name
         if self.device.power.set_limit_w is not None:
-            named["power_limit_w"] = self.device.power.set_limit_w
+            figures["power_limit_w"] = self.device.power.set_limit_w
         if self.cluster is not None:
             ranks = {group.label: count for group, count in self.shard.ranks.items() if count > 1}
-            named |= {"cluster": self.cluster.name, "ranks": ranks}
-        return named
+            figures |= {"cluster": self.cluster.name, "ranks": ranks}
+        return figures
 
 
 @frozen(eq=False)
@@ -269,21 +266,12 @@ class RunKey:
 
     run: ResolvedRun
 
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[object, ...]:
         r = self.run
-        sizes = (
-            r.batch,
-            r.seq_len,
-            r.image_size,
-            r.images,
-            r.shard,
-            r.fused_attention,
-            r.tier,
-            r.heap,
-        )
-        same = tuple(map(id, (r.workload, r.device, r.cluster, r.host, r.stack)))
-        how = (r.mode, r.layout, r.precision, r.execution, r.sparse_weights, r.threads)
-        return (r.lora_rank, r.document_len, *same, *sizes, *how)
+        identities = tuple(map(id, (r.workload, r.device, r.cluster, r.host, r.stack)))
+        sizes = r.batch, r.seq_len, r.image_size, r.images, r.shard, r.lora_rank, r.document_len
+        how = r.mode, r.layout, r.precision, r.execution, r.sparse_weights, r.fused_attention
+        return identities, sizes, how, r.tier, r.heap, r.threads
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RunKey) and self._key() == other._key()
@@ -307,8 +295,6 @@ def workload_parts(workload: Workload) -> Document:
     return {"workload": partial(_content, workload)}
 
 
-def _content(workload: Workload) -> tuple[Any, ...]:
-    """What tells a workload from another of its name."""
-    if workload.captured is None:
-        return workload.name, workload.parameters, None
-    return workload.name, workload.parameters, workload.document()
+def _content(workload: Workload) -> tuple[object, ...]:
+    captured = None if workload.captured is None else workload.document()
+    return workload.name, workload.parameters, captured

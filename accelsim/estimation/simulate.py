@@ -193,7 +193,7 @@ class Simulation(Result):
     @cached_property
     def operator_log_sigma(self) -> float:
         """Standard deviation of ln(true / predicted) by the run's operators and stack:
-        `run_log_sigma` and what a pass's rows share.
+        `run_log_sigma` and what a pass's rows share, in quadrature (JCGM 100:2008, section 5.1).
         """
         tables = [p.table for p in self.passes]
         shared = [t.log_sigma if t.shared_log_sigma is None else t.shared_log_sigma for t in tables]
