@@ -308,11 +308,10 @@ def refuse_rows(
 
 
 D = TypeVar("D")
-P = TypeVar("P")
-Formula = Callable[[Rows, D, P], RowCosts]
+Formula = Callable[[Rows, D], RowCosts]
 
 
-class Formulas(Generic[D, P]):
+class Formulas(Generic[D]):
     """Formulas of one device class, by operator kind.
 
     Args:
@@ -321,16 +320,16 @@ class Formulas(Generic[D, P]):
 
     def __init__(self, device_class: str) -> None:
         self.device_class = device_class
-        self._by_kind: dict[OperatorKind, Formula[D, P]] = {}
+        self._by_kind: dict[OperatorKind, Formula[D]] = {}
 
-    def register(self, *kinds: OperatorKind) -> Callable[[Formula[D, P]], Formula[D, P]]:
+    def register(self, *kinds: OperatorKind) -> Callable[[Formula[D]], Formula[D]]:
         """Register the decorated formula for `kinds`.
 
         Raises:
             InvalidValueError: If a kind has a formula already.
         """
 
-        def add(formula: Formula[D, P]) -> Formula[D, P]:
+        def add(formula: Formula[D]) -> Formula[D]:
             for kind in kinds:
                 if kind in self._by_kind:
                     raise InvalidValueError(
@@ -350,7 +349,6 @@ class Formulas(Generic[D, P]):
         self,
         graph: OperatorGraph,
         device: D,
-        parameters: P,
         device_name: str,
         among: BoolArray | None = None,
     ) -> RowCosts:
@@ -372,7 +370,7 @@ class Formulas(Generic[D, P]):
                     f"{kind.label} {name!r}",
                     f"the {self.device_class} model has no such operator",
                 )
-            parts.append((index, formula(Rows(graph, index, kind), device, parameters)))
+            parts.append((index, formula(Rows(graph, index, kind), device)))
         return gather_costs(parts, len(graph))
 
 

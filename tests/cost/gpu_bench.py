@@ -25,14 +25,11 @@ IDEAL = {
     "gemm.batched_ratio": 1.0,
     "gemm.operand_exposed_fraction": 0.0,
     "gemm.prologue_k": 0.0,
-    "gemm.lone_tile_loss": 0.0,
     "memory.kernel_latency_s": 1e-6,
     "gemm.latency_s": 2e-6,
     "memory.softmax_efficiency": 0.8,
     "memory.long_softmax_ratio": 0.5,
     "memory.norm_efficiency": 0.5,
-    "memory.reduction_columns": 64.0,
-    "memory.gather_overhead_bytes": 32.0,
     "memory.special_efficiency": 0.5,
     "attention.efficiency": 0.5,
     "attention.backward_efficiency": 0.8,
@@ -72,12 +69,16 @@ def bench(**changes) -> GpuMachine:
     machine = GpuMachine.of(gpu("v100-pcie-32gb"), GpuParameters.class_wide())
     traits = {name: changes.pop(name, value) for name, value in TRAITS.items()}
     generation = replace(generation_of(changes.get("profile", machine.profile)), **traits)
-    return replace(machine, **(BENCH | changes), generation=generation)
+    used = {"parameters": parameters()}
+    return replace(machine, **(BENCH | used | changes), generation=generation)
 
 
 def costs(kind, dims, flop, moved, *, machine=None, used=None, phase=Phase.FORWARD) -> RowCosts:
     rows = graph([(kind, dims, flop, moved)], phase=phase)
-    return GPU.evaluate(rows, machine or bench(), used or parameters(), "bench")
+    machine = machine or bench()
+    if used is not None:
+        machine = replace(machine, parameters=used)
+    return GPU.evaluate(rows, machine, "bench")
 
 
 def time_s(kind, dims, flop=0.0, moved=0.0, **options) -> float:

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.cost.contraction import Contraction
 from accelsim.cost.fpga.overlay import overlay_cycles
 from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
 from accelsim.cost.roofline import Roofline
-from accelsim.cost.systolic.cycles import pack_groups, pipelined_cycles, systolic_cycles
+from accelsim.cost.systolic.cycles import pipelined_cycles, systolic_cycles
 from accelsim.cost.table import RowCosts, gather_costs, refuse_rows
 from accelsim.dtype import DTYPE_BYTES, PRECISIONS, Dtype
 from accelsim.errors import UnsupportedOperatorError
@@ -97,20 +96,6 @@ def test_overlapped_folds_are_never_slower(m, n, k, rows, columns, flow):
     overlapped = float(pipelined_cycles(m, n, k, rows, columns, flow))
     assert overlapped <= plain
     assert overlapped * rows * columns >= m * n * k
-
-
-@settings(max_examples=40, deadline=None)
-@given(groups=st.integers(1, 512), n=st.integers(1, 64), k=st.integers(1, 64), side=ARRAY)
-def test_packed_groups_fit_the_array_and_none_is_lost(groups, n, k, side):
-    columns = (np.array([float(value)]) for value in (groups, 100, n, k))
-    packed = pack_groups(Contraction(*columns), side, side)
-    together = packed.n[0] / n
-    assert packed.groups[0] * together >= groups
-    assert packed.k[0] / k == together
-    assert 1 <= together <= groups
-    if together > 1:
-        assert packed.n[0] <= side
-        assert packed.k[0] <= side
 
 
 # -- overlays

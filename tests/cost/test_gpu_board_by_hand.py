@@ -29,7 +29,7 @@ def looped(cycle_bytes, compute_s=1e-6, memory_s=8e-6, latency_s=2e-6):
         for value in (compute_s + memory_s + latency_s, compute_s, memory_s, 0.0, 0.0)
     ]
     machine = bench(sm_count=25.0, stream_bytes_per_s=1e11)
-    return with_cached_operands(RowCosts(*columns), np.array([cycle_bytes]), machine, parameters())
+    return with_cached_operands(RowCosts(*columns), np.array([cycle_bytes]), machine)
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,7 @@ def test_operands_in_the_cache_come_at_its_bandwidth(cycle_bytes, memory_s) -> N
 def test_a_cache_slower_than_memory_or_none_gains_nothing() -> None:
     columns = [np.array([value]) for value in (11e-6, 1e-6, 8e-6, 0.0, 0.0)]
     for machine in (bench(sm_count=1.0), bench(l2_bytes=0.0, sm_count=1000.0)):
-        assert (
-            with_cached_operands(RowCosts(*columns), np.array([0.0]), machine, parameters()).time_s[
-                0
-            ]
-            == 11e-6
-        )
+        assert with_cached_operands(RowCosts(*columns), np.array([0.0]), machine).time_s[0] == 11e-6
 
 
 # -- power

@@ -11,7 +11,6 @@ import pytest
 from gpu_bench import ONE_TILE, TILE_S, bench, costs, parameters
 from gpu_rows import K, gemm, gpu
 
-from accelsim import catalog
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.gemm import GemmShape, gemm_compute_s, gemm_traffic_bytes
 from accelsim.cost.gpu.machine import GpuMachine, join_times
@@ -19,7 +18,6 @@ from accelsim.cost.gpu.model import GPU, cost_gpu
 from accelsim.cost.stack import KernelMaker
 from accelsim.cost.table import Execution
 from accelsim.dtype import Dtype
-from tools.scoreboard.gpu_operators import KernelPrediction
 from tools.scoreboard.operator_columns import gemm_graph
 
 
@@ -30,7 +28,10 @@ def shape(m, n, k, batch=1.0, width=4.0, rate=1e12) -> GemmShape:
 
 def product_s(*sizes, machine=None, used=None, split=False, tiles=ONE_TILE, **options) -> float:
     found = gemm_compute_s(
-        shape(*sizes, **options), machine or bench(), used or parameters(), split=split, tiles=tiles
+        shape(*sizes, **options),
+        replace(machine or bench(), parameters=used or parameters()),
+        split=split,
+        tiles=tiles,
     )
     return float(found[0])
 
@@ -112,7 +113,7 @@ def test_blocks_of_rows_are_priced_as_each_row_alone() -> None:
     tiles = np.arange(1.0, 10_001.0)
     one = np.ones(len(tiles))
     many = GemmShape(tiles, 128 * one, 128 * one, 256 * one, 4 * one, 1e12 * one, matrix=one == 0)
-    found = gemm_compute_s(many, bench(), parameters(), split=False, tiles=ONE_TILE)
+    found = gemm_compute_s(many, bench(), split=False, tiles=ONE_TILE)
     assert found == pytest.approx(np.ceil(tiles / 10) * TILE_S)
 
 
@@ -125,9 +126,7 @@ def test_matrix_cores_and_vector_lanes_take_tiles_of_their_own() -> None:
         matrix=np.array([False, True]),
     )
     machine = bench(matrix_operand_bytes_per_s=256 * 2 / (3 * 2 * 128 * 128 / 4e12))
-    found = gemm_compute_s(
-        both, machine, parameters(), split=False, tiles=ONE_TILE, matrix_tiles=ONE_TILE
-    )
+    found = gemm_compute_s(both, machine, split=False, tiles=ONE_TILE, matrix_tiles=ONE_TILE)
     # Operands of the matrix cores take three times as long as their arithmetic.
     assert found == pytest.approx(np.array([TILE_S, 3 * TILE_S / 4]))
 
@@ -196,19 +195,6 @@ def test_each_slice_fills_and_drains_its_pipeline() -> None:
     used = parameters({"gemm.prologue_k": 64.0})
     split_s = product_s(128, 128, 2048, used=used, split=True)  # eight slices of 256
     assert split_s == pytest.approx(TILE_S * (256 + 64) / 256)
-
-
-@pytest.mark.parametrize(
-    ("tiles", "own"), [(1, 2.0), (2, 8**0.5), (3, 12**0.5), (4, 4.0), (5, 6.0), (8, 8.0)]
-)
-def test_lone_tiles_of_64_threads_take_longer_than_their_share(tiles, own) -> None:
-    """Loss 1/2: j tiles of a group of four take sqrt(4 j) tiles' time."""
-    used = parameters({"gemm.lone_tile_loss": 0.5})
-    found = product_s(64, 64, 256, 10 * tiles, used=used, tiles=((64, 64),))
-    assert found == pytest.approx(own * TILE_S / 4)
-    assert product_s(128, 128, 256, 10 * tiles, used=used) == pytest.approx(
-        tiles * TILE_S
-    )  # other tiles do not
 
 
 @pytest.mark.parametrize(
@@ -375,7 +361,8 @@ def test_half_of_the_cache_holds_the_input_that_is_quantised(k, rate) -> None:
     plain = gemm_graph(*column, Dtype.FP8, **options)
     scaled = replace(plain, weight_bytes=plain.weight_bytes + 4)
     without, found = (
-        GPU.evaluate(rows, machine, parameters(), "bench").time_s[0] for rows in (plain, scaled)
+        GPU.evaluate(rows, replace(machine, parameters=parameters()), "bench").time_s[0]
+        for rows in (plain, scaled)
     )
     unsplit_s = k / 256 * TILE_S - _split_s(k)
     assert found - without - unsplit_s == pytest.approx(1e-6 + 128 * k * 3 / rate, rel=1e-4)
@@ -392,48 +379,3 @@ def test_products_without_scales_are_left_alone():
         scaled_cost(64, 512, 512, "l40s", scaled=False).time_s[0]
         < scaled_cost(64, 512, 512, "l40s").time_s[0]
     )
-
-
-# -- layouts of operands
-
-PARAMETERS = GpuParameters.class_wide().with_values(
-    {"gemm.m_contiguous_ratio": 1.25, "gemm.k_contiguous_ratio": 0.5}
-)
-
-
-def skinny(dtype: Dtype, layout, device: str = "t4") -> KernelPrediction:
-    """Four products that main memory bounds."""
-    m = np.full(4, 8192.0)
-    graph = gemm_graph(
-        np.ones(4), m, np.full(4, 16.0), m, dtype, batched=np.zeros(4, dtype=np.bool_)
-    )
-    return KernelPrediction(graph, catalog.device(device), Execution.GRAPH, layout)
-
-
-LAYOUT = np.array([True, False, True, False])
-
-
-def test_memory_time_follows_the_layout():
-    plain = skinny(Dtype.FP16, None).costs(PARAMETERS)
-    known = skinny(Dtype.FP16, LAYOUT).costs(PARAMETERS)
-    assert known.memory_s / plain.memory_s == pytest.approx(np.where(LAYOUT, 1 / 1.25, 2.0))
-    assert (known.time_s[LAYOUT] < plain.time_s[LAYOUT]).all()
-    assert (known.time_s[~LAYOUT] > plain.time_s[~LAYOUT]).all()
-    assert known.energy_j == pytest.approx(
-        plain.energy_j, rel=0.2
-    )  # the same bytes and arithmetic, at another clock
-
-
-def test_vector_lanes_and_rows_of_unknown_layout_read_as_a_stream():
-    plain = skinny(Dtype.FP32, None).costs(PARAMETERS)
-    assert skinny(Dtype.FP32, LAYOUT).costs(PARAMETERS).time_s.tolist() == plain.time_s.tolist()
-    even = PARAMETERS.with_values({"gemm.m_contiguous_ratio": 1.0, "gemm.k_contiguous_ratio": 1.0})
-    unknown = skinny(Dtype.FP16, None)
-    assert unknown.costs(even).time_s.tolist() == unknown.costs(PARAMETERS).time_s.tolist()
-
-
-def test_some_rows_keep_their_layout():
-    part = skinny(Dtype.FP16, LAYOUT).take(np.array([1, 2]))
-    assert part.is_m_contiguous.tolist() == [False, True]
-    whole = skinny(Dtype.FP16, LAYOUT).costs(PARAMETERS).time_s
-    assert part.costs(PARAMETERS).time_s.tolist() == whole[[1, 2]].tolist()

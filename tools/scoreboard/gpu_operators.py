@@ -19,7 +19,6 @@ import numpy as np
 
 from accelsim.calibration.fit.cells import TimedKernels
 from accelsim.cost.gpu import GpuParameters, cost_gpu
-from accelsim.cost.gpu.gpu_parameters import LoopConditions
 from accelsim.cost.table import CostTable, Execution
 from accelsim.dtype import Dtype
 from accelsim.errors import UnknownNameError
@@ -84,7 +83,6 @@ class _Operators:
         column: Measured column, ms.
         name: Operator; that of the row where empty.
         is_bench: Whether calls came in a loop, as in DeepBench.
-        has_layout: Whether the rows say how the left operand of a GEMM lies.
     """
 
     file: str
@@ -93,7 +91,6 @@ class _Operators:
     column: str = "latency_ms"
     name: str = ""
     is_bench: bool = False
-    has_layout: bool = False
 
     def batches(self, table: Table) -> Iterator[MeasuredBatch]:
         """One batch per device."""
@@ -107,7 +104,6 @@ class _Operators:
                 yield refused_batch(device, names, shapes, measured, device_refusal(error))
                 continue
             graph = self.build(rows)
-            layout = rows["ta"] == "N" if self.has_layout else None
             execution = Execution.GRAPH if self.is_bench else Execution.EAGER
             yield MeasuredBatch(
                 device=device,
@@ -116,7 +112,7 @@ class _Operators:
                 label=shapes,
                 measured_s=measured,
                 roofline_s=roofline_s(graph, profile),
-                predict=KernelPrediction(graph, profile, execution, layout),
+                predict=KernelPrediction(graph, profile, execution),
                 views=_views(names, measured),
                 fit_source=self.file,
                 held_out_share=_BENCH_HELD_OUT if self.is_bench else HELD_OUT_SHARE,
@@ -166,12 +162,6 @@ class KernelPrediction(TimedKernels):
             is_early_library=not is_eager,
             dispatch=replace(dispatch, convolution_s=issued_s),
         )
-        if self.is_m_contiguous is not None:
-            once = np.full(len(self.graph), np.inf)  # nothing of it stays in the cache
-            conditions = LoopConditions(
-                once, np.zeros_like(once), is_m_contiguous=self.is_m_contiguous
-            )
-            as_measured = replace(as_measured, conditions=conditions)
         return cost_gpu(self.graph, self.profile, self.execution, as_measured)
 
 
@@ -263,7 +253,7 @@ def _bench_operators(op: str, dtype: Dtype) -> Iterator[_Operators]:
     elif op == "gemm":
         build = partial(_bench_gemm, dtype=dtype)
         shape = ("m", "n", "k", "ta", "tb")
-        yield _Operators(file, build, shape, "fwd_ms", name, is_bench=True, has_layout=True)
+        yield _Operators(file, build, shape, "fwd_ms", name, is_bench=True)
     else:
         build = partial(_bench_rnn, kind=_BENCH_RNN[op], dtype=dtype)
         yield _Operators(file, build, ("hidden", "batch", "steps"), "fwd_ms", name, is_bench=True)

@@ -19,7 +19,7 @@ from accelsim.cost.table import CostTable, Execution
 from accelsim.files.datafile import data_root, read_mapping
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
-from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
 
@@ -42,19 +42,15 @@ class TimedKernels:
         profile: The device.
         execution: How the measurement issued its calls: eager ones are timed alone, replayed ones
             in long loops.
-        is_m_contiguous: GEMMs whose left operand has m contiguous, shape (n,); None where that is
-            not known.
     """
 
     graph: OperatorGraph
     profile: GpuProfile
     execution: Execution
-    is_m_contiguous: BoolArray | None = None
 
     def take(self, rows: Any) -> Self:
         """Some of the rows."""
-        layout = None if self.is_m_contiguous is None else self.is_m_contiguous[rows]
-        return replace(self, graph=unchained(self.graph, rows), is_m_contiguous=layout)
+        return replace(self, graph=unchained(self.graph, rows))
 
     def call_s(
         self, costs: CostTable, parameters: GpuParameters, issue_s: float | None = None

@@ -10,7 +10,6 @@ fitted, and becomes the device's dispatch time afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
 from functools import lru_cache
 
 import numpy as np
@@ -45,14 +44,12 @@ class FitStage:
         name: Of the family.
         kinds: Operators whose rows are used.
         priors: Parameters with range and firmness.
-        board_priors: Those of a fit to one board, besides.
         is_of_throttled_boards: Whether rows timed one by one on throttled boards alone are used.
     """
 
     name: str
     kinds: frozenset[OperatorKind]
     priors: Mapping[str, Prior]
-    board_priors: Mapping[str, Prior] = field(default_factory=dict)
     is_of_throttled_boards: bool = False
 
     def cells(self, cells: Iterable[OperatorRows]) -> list[OperatorRows]:
@@ -62,11 +59,8 @@ class FitStage:
 
 def _read_stage(name: str, entry: Values) -> FitStage:
     kinds = frozenset(OperatorKind[kind.upper()] for kind in entry["kinds"])
-    priors, board_priors = (
-        {parameter: Prior(**prior) for parameter, prior in entry.get(section, {}).items()}
-        for section in ("priors", "board_priors")
-    )
-    return FitStage(name, kinds, priors, board_priors, entry.get("is_of_throttled_boards", False))
+    priors = {parameter: Prior(**prior) for parameter, prior in entry["priors"].items()}
+    return FitStage(name, kinds, priors, entry.get("is_of_throttled_boards", False))
 
 
 #: Stages in order, from ``calibration/class/gpu-fit.yaml``.
@@ -236,7 +230,6 @@ def _shown(cell: OperatorRows) -> set[str]:
         "matrix": is_matrix,
         "vector": not is_matrix,
         "eager": cell.is_eager and is_reference,
-        "layout": is_matrix and cell.kernels.is_m_contiguous is not None,
         "gradient": _GRADIENTS & kinds,
     }
     labels = {memory_efficiency_name(cell.device)} | {kind.label for kind in kinds}

@@ -75,10 +75,10 @@ def _of_board(stage: FitStage, cells: Sequence[OperatorRows], prior: GpuParamete
     A board far over its limit keeps the class's energy of vector arithmetic: the clock of one run
     says little of the next.
     """
-    own = {**stage.priors, **stage.board_priors}
+    priors = dict(stage.priors)
     if any(is_throttled(cell, prior) for cell in cells):
-        own.pop("power.vector_energy_overhead", None)
-    return replace(stage, priors=own)
+        priors.pop("power.vector_energy_overhead", None)
+    return replace(stage, priors=priors)
 
 
 def is_throttled(cell: OperatorRows, parameters: GpuParameters) -> bool:

@@ -109,20 +109,23 @@ class CpuMachine:
         rates: FloatArray = self.lane_rates[rows.column("dtype")]
         return rates
 
+    def vector_s(self, rows: Rows, flop: FloatArray) -> FloatArray:
+        """Time of vector arithmetic on all threads, shape (k,).
+
+        Roofline (Williams et al., CACM 52(4), 2009), at the class's share of the lanes' peak.
+        """
+        return flop / (self.vector_rate(rows) * self.values.vector_efficiency_fraction)
+
     def resident_shares(self, working_set_bytes: FloatArray) -> FloatArray:
         """Share of a working set that each cache and all inside it hold, shape (levels, k).
 
         A set larger than a cache does not leave it at once: replacement that adapts to streams
         (re-reference interval prediction; Jaleel et al., ISCA 2010), as last-level caches have it,
         and random replacement keep a capacity's worth of it from one pass to the next, so that the
-        share falls as capacity over size. Nor does a set as large as the cache stay whole, for its
-        lines compete with others for the sets their addresses hash to: the two ends join as
-        (1 + (size/capacity)^s)^(-1/s) with `cache_sharpness` s (estimate).
+        share falls as capacity over size.
         """
         sizes = np.maximum(working_set_bytes, 1.0)
-        log_size = np.log(sizes[None, :] / self.level_capacity_bytes[:, None])
-        sharpness = self.values.cache_sharpness
-        shares: FloatArray = np.exp(-np.logaddexp(0.0, sharpness * log_size) / sharpness)
+        shares: FloatArray = np.minimum(self.level_capacity_bytes[:, None] / sizes[None, :], 1.0)
         return shares
 
     def level_bytes(self, working_set_bytes: FloatArray, moved_bytes: FloatArray) -> FloatArray:

@@ -47,7 +47,7 @@ from accelsim.workloads.operator import (
 __all__ = ["CpuParameters", "cost_cpu", "cpu_parameters", "supported_rows_cpu"]
 
 _K = OperatorKind
-FORMULAS: Formulas[CpuMachine, CpuParameters] = Formulas("cpu")
+FORMULAS: Formulas[CpuMachine] = Formulas("cpu")
 #: Spread of ln(true / predicted) of an operator: in FP32 twice the 0.1 by which networks on two
 #: systems lie off (suite published); in other formats networks lie off by up to 0.5 (suite
 #: mlperf-inference).
@@ -86,7 +86,7 @@ def cost_cpu(
     least_sigma = np.where(graph.dtype == Dtype.FP32, _FP32_SIGMA, _SIGMA)
     graph = quantised(graph, machine)
     if values.kernels is None:
-        costs = FORMULAS.evaluate(graph, machine, values, device.name)
+        costs = FORMULAS.evaluate(graph, machine, device.name)
         # what a network in INT8 runs in floats is as uncertain as the rest of it
         costs = replace(costs, log_sigma=np.maximum(costs.log_sigma, least_sigma))
         return assemble_table(graph, costs, rates, active_fraction=active)
@@ -101,7 +101,7 @@ def _costs_beside_kernels(
     graph: OperatorGraph, machine: CpuMachine, measured: BoolArray
 ) -> RowCosts:
     """The formulas' costs; of measured rows, which take their kernels' time, FLOP and bytes."""
-    costs = FORMULAS.evaluate(graph, machine, machine.values, machine.name, ~measured)
+    costs = FORMULAS.evaluate(graph, machine, machine.name, ~measured)
     for kind, every in graph.rows_by_kind():
         index = every[measured[every]]
         rows = Rows(graph, index, kind)
@@ -137,47 +137,49 @@ def supported_rows_cpu(graph: OperatorGraph, device: CpuProfile) -> BoolArray:
 
 
 def blocking_efficiency(shape: Contraction, values: CpuParameters) -> FloatArray:
-    """Share of full rate a blocked GEMM reaches on its shape: m/(m+m_half) n/(n+n_half)
-    k/(k+k_half), shape (r,).
+    """Share of full rate a blocked GEMM reaches on its shape: m/(m+m_half), shape (r,).
 
-    A half-performance length for each side (Hockney and Jesshope, Parallel Computers 2, 1988).
+    A half-performance length (Hockney and Jesshope, Parallel Computers 2, 1988).
     A product with one row or column is a matrix-vector product with its own kernel; one with a few
     rows is never slower than as many of those.
     """
-    m, n, k = (np.maximum(side, 1e-9) for side in (shape.m, shape.n, shape.k))
-    rows = np.maximum(m / (m + values.m_half_count), values.gemv_efficiency_fraction)
-    blocked = rows * n / (n + values.n_half_count) * k / (k + values.k_half_count)
-    gemv = (shape.m <= 1) | (shape.n <= 1)
-    efficiency: FloatArray = np.where(
-        gemv, np.maximum(values.gemv_efficiency_fraction, blocked), blocked
-    )
-    return efficiency
+    m, gemv = np.maximum(shape.m, 1e-9), values.gemv_efficiency_fraction
+    return np.where(shape.n <= 1, gemv, np.maximum(m / (m + values.m_half_count), gemv))
 
 
-def _threads(work: FloatArray, grain: float, machine: CpuMachine) -> FloatArray:
-    """Threads that get at least one grain of work, 1 to all."""
-    threads: FloatArray = np.clip(work / grain, 1.0, machine.threads)
+def _threads(elements: FloatArray, machine: CpuMachine) -> FloatArray:
+    """Threads that get at least one grain of elements, 1 to all."""
+    grain = machine.values.parallel_grain_count
+    threads: FloatArray = np.clip(elements / grain, 1.0, machine.threads)
     return threads
 
 
-def _gemm_threads(shape: Contraction, machine: CpuMachine, values: CpuParameters) -> FloatArray:
+def _block_threads(outputs: FloatArray, machine: CpuMachine) -> FloatArray:
+    """Threads that get at least one block of a product's outputs, 1 to all."""
+    threads: FloatArray = np.clip(outputs / machine.values.gemm_block_count, 1.0, machine.threads)
+    return threads
+
+
+def _moving_threads(moved_bytes: FloatArray, machine: CpuMachine) -> FloatArray:
+    """Threads that get at least one grain of operands of 4 bytes, 1 to all."""
+    return _threads(moved_bytes / 4.0, machine)
+
+
+def _gemm_threads(shape: Contraction, machine: CpuMachine) -> FloatArray:
     """Threads a product feeds: one per block of outputs, part-filled edges counted, so that time
     grows with every side.
     """
-    outputs = shape.groups * (shape.m + values.m_half_count) * (shape.n + values.n_half_count)
-    return _threads(outputs, values.gemm_block_count, machine)
+    return _block_threads(shape.groups * (shape.m + machine.values.m_half_count) * shape.n, machine)
 
 
-def _product_s(
-    shape: Contraction, rate: FloatArray, machine: CpuMachine, values: CpuParameters
-) -> FloatArray:
+def _product_s(shape: Contraction, rate: FloatArray, machine: CpuMachine) -> FloatArray:
     """Time of the products on the threads their outputs can feed; `rate` is of all threads.
 
     Estimate: threads share the blocks of the outputs evenly, at the library's efficiency on the
     shape.
     """
-    share = _gemm_threads(shape, machine, values) / machine.threads
-    time: FloatArray = shape.flop / (rate * share * blocking_efficiency(shape, values))
+    share = _gemm_threads(shape, machine) / machine.threads
+    time: FloatArray = shape.flop / (rate * share * blocking_efficiency(shape, machine.values))
     return time
 
 
@@ -292,9 +294,7 @@ def _conversion_s(rows: Rows, machine: CpuMachine) -> FloatArray:
     return time
 
 
-def _epilogue_s(
-    rows: Rows, outputs: FloatArray, machine: CpuMachine, values: CpuParameters
-) -> FloatArray:
+def _epilogue_s(rows: Rows, outputs: FloatArray, machine: CpuMachine) -> FloatArray:
     """Time of what a matrix kernel does to its results, on all threads.
 
     Arithmetic joined to it runs at the rate of vector kernels. Sums of 8-bit products, still in
@@ -303,80 +303,72 @@ def _epilogue_s(
     developer guide, Quantization: scales, zero points and post-operations are applied in fp32).
     """
     sums = np.where(rows.column("dtype") == Dtype.INT8, outputs, 0.0)
-    rate = machine.vector_rate(rows)
-    joined = rows.epilogue_flop / (rate * values.vector_efficiency_fraction)
-    time: FloatArray = joined + sums * values.requantise_operation_count * 2.0 / rate
-    return time
+    requantised = sums * machine.values.requantise_operation_count * 2.0
+    return machine.vector_s(rows, rows.epilogue_flop) + requantised / machine.vector_rate(rows)
 
 
 @FORMULAS.register(_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM)
-def _gemm(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+def _gemm(rows: Rows, machine: CpuMachine) -> RowCosts:
     """A product. Roofline (Williams et al., CACM 52(4), 2009)."""
     shape = contraction(rows)
     rate = machine.checked(machine.gemm_rate, rows)
-    fed = _gemm_threads(shape, machine, values)
+    fed = _gemm_threads(shape, machine)
     outputs = shape.groups * shape.m * shape.n
-    epilogue = _epilogue_s(rows, outputs, machine, values) * machine.threads / fed
-    compute = _product_s(shape, rate, machine, values) + _conversion_s(rows, machine) + epilogue
-    threads = np.maximum(fed, _threads(rows.bytes, 4.0 * values.parallel_grain_count, machine))
+    epilogue = _epilogue_s(rows, outputs, machine) * machine.threads / fed
+    compute = _product_s(shape, rate, machine) + _conversion_s(rows, machine) + epilogue
+    threads = np.maximum(fed, _moving_threads(rows.bytes, machine))
     work = _Work(compute, shape.flop, threads, fed)
     return _started(rows, machine, work, machine.contraction_s)
 
 
 @FORMULAS.register(_K.CONV, _K.CONV_TRANSPOSE, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT)
-def _conv(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+def _conv(rows: Rows, machine: CpuMachine) -> RowCosts:
     """Convolutions, by channel on vector lanes. Roofline (Williams et al., CACM 52(4), 2009)."""
     shape = contraction(rows)
-    unit = machine.checked(machine.unit_rate, rows)
-    pointwise = np.minimum(
-        unit, machine.checked(machine.gemm_rate, rows)
-    )  # 1x1 windows go to the GEMM library
+    values, unit = machine.values, machine.checked(machine.unit_rate, rows)
+    # 1x1 windows go to the GEMM library
+    pointwise = np.minimum(unit, machine.checked(machine.gemm_rate, rows))
     rate = np.where(window_volume(rows) > 1, unit, pointwise)
     depthwise = (rows["groups"] > 1) & (rows["groups"] >= rows["channels_in"])
     outputs = shape.groups * shape.m * shape.n
-    slow = shape.flop / (
-        unit * values.depthwise_efficiency_fraction / values.unit_efficiency_fraction
-    )
-    channelwise = _threads(outputs, values.gemm_block_count, machine)
-    slow *= machine.threads / channelwise
-    compute = np.where(depthwise, slow, _product_s(shape, rate, machine, values)) + _conversion_s(
-        rows, machine
-    )
-    threads = np.where(depthwise, channelwise, _gemm_threads(shape, machine, values))
-    compute += _epilogue_s(rows, outputs, machine, values) * machine.threads / threads
+    slower = unit * values.depthwise_efficiency_fraction / values.unit_efficiency_fraction
+    channelwise = _block_threads(outputs, machine)
+    slow = shape.flop / slower * (machine.threads / channelwise)
+    compute = np.where(depthwise, slow, _product_s(shape, rate, machine))
+    compute += _conversion_s(rows, machine)
+    threads = np.where(depthwise, channelwise, _gemm_threads(shape, machine))
+    compute += _epilogue_s(rows, outputs, machine) * machine.threads / threads
     return _started(rows, machine, _Work(compute, shape.flop, threads), machine.conv_s)
 
 
 @FORMULAS.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)
-def _attention(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+def _attention(rows: Rows, machine: CpuMachine) -> RowCosts:
     """Scores, softmax and context. Roofline (Williams et al., CACM 52(4), 2009)."""
     parts = attention_products(rows)
     rate = machine.checked(machine.gemm_rate, rows)
-    products = _product_s(parts.scores, rate, machine, values) + _product_s(
-        parts.context, rate, machine, values
-    )
+    products = _product_s(parts.scores, rate, machine) + _product_s(parts.context, rate, machine)
     forward = parts.scores.flop + parts.context.flop
     passes = np.divide(parts.flop, forward, out=np.zeros(len(rows)), where=forward > 0)
-    threads = _threads(parts.pairs, values.gemm_block_count, machine)
-    softmax = 6.0 * parts.pairs / (machine.vector_rate(rows) * values.softmax_efficiency_fraction)
+    threads = _block_threads(parts.pairs, machine)
+    efficiency = machine.values.softmax_efficiency_fraction
+    softmax = 6.0 * parts.pairs / (machine.vector_rate(rows) * efficiency)
     compute = products * passes + softmax * machine.threads / threads + _conversion_s(rows, machine)
     work = _Work(compute, parts.flop, threads)
     return _started(rows, machine, work, machine.contraction_s)
 
 
 @FORMULAS.register(_K.RNN, _K.LSTM, _K.GRU)
-def _recurrent(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+def _recurrent(rows: Rows, machine: CpuMachine) -> RowCosts:
     """One product over all inputs, then one a step, as Appleyard et al., arXiv:1604.01946."""
     parts = recurrence(rows)
     rate = machine.checked(machine.unit_rate, rows)
-    inputs_s = _product_s(parts.inputs, rate, machine, values)
-    one_step_s = _product_s(parts.step, rate, machine, values)
-    most = _gemm_threads(parts.step, machine, values)
+    inputs_s = _product_s(parts.inputs, rate, machine)
+    one_step_s = _product_s(parts.step, rate, machine)
+    most = _gemm_threads(parts.step, machine)
     weights = parts.step.n * parts.step.k * DTYPE_BYTES[rows.column("dtype")]
     work = one_step_s * most
     # a state of few rows feeds few threads, but more of them read its weights sooner
-    most = np.maximum(most, _threads(weights, 4.0 * values.parallel_grain_count, machine))
-
+    most = np.maximum(most, _moving_threads(weights, machine))
     reread = machine.level_bytes(weights, weights)
 
     def step_s(count: FloatArray) -> FloatArray:
@@ -385,11 +377,11 @@ def _recurrent(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
 
     threads = _best_threads(step_s, most, machine)
     steps = parts.passes * parts.steps
-    fed = _gemm_threads(parts.inputs, machine, values)
-    moving = np.maximum(fed, _threads(rows.bytes, 4.0 * values.parallel_grain_count, machine))
+    fed = _gemm_threads(parts.inputs, machine)
+    moving = np.maximum(fed, _moving_threads(rows.bytes, machine))
     inputs = _Work(parts.passes * inputs_s, rows.column("flop"), moving, fed)
     costs = _started(rows, machine, inputs, machine.contraction_s)
-    time = costs.time_s + steps * (step_s(threads) + values.recurrent_step_s)
+    time = costs.time_s + steps * (step_s(threads) + machine.values.recurrent_step_s)
     compute = costs.compute_s + steps * work / threads
     return RowCosts(time, compute, costs.memory_s, costs.flop, costs.bytes, _log_sigma(rows))
 
@@ -399,76 +391,69 @@ def _recurrent(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
 
 
 def _vector(
-    rows: Rows, machine: CpuMachine, values: CpuParameters, lane_s: FloatArray, work: FloatArray
+    rows: Rows,
+    machine: CpuMachine,
+    lane_s: FloatArray,
+    elements: FloatArray,
+    memory_s: Callable[[FloatArray], FloatArray] | None = None,
 ) -> RowCosts:
-    """A vector kernel: `lane_s` is its time on all threads, `work` its elements."""
-    threads = _threads(work, values.parallel_grain_count, machine)
-    compute = lane_s * machine.threads / threads
-    kernel = _Work(compute, rows.column("flop"), threads)
-    return _started(rows, machine, kernel, machine.dispatch_s)
+    """A vector kernel: `lane_s` is its time on all threads; `memory_s` as of `_started`."""
+    threads = _threads(elements, machine)
+    work = _Work(lane_s * machine.threads / threads, rows.column("flop"), threads)
+    return _started(rows, machine, work, machine.dispatch_s, memory_s)
 
 
 @FORMULAS.register(_K.ELEMENTWISE, _K.MOE_ROUTING, _K.REDUCTION, _K.BATCH_NORM)
-def _elementwise(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+def _elementwise(rows: Rows, machine: CpuMachine) -> RowCosts:
     """One pass over the elements. Roofline (Williams et al., CACM 52(4), 2009)."""
-    flop = rows.column("flop")
-    lane = flop / (machine.vector_rate(rows) * values.vector_efficiency_fraction)
-    elements = (
-        np.maximum(rows.column("read_bytes"), rows.column("write_bytes"))
-        / DTYPE_BYTES[rows.column("dtype")]
-    )
-    return _vector(rows, machine, values, lane, elements)
+    longer = np.maximum(rows.column("read_bytes"), rows.column("write_bytes"))
+    elements = longer / DTYPE_BYTES[rows.column("dtype")]
+    return _vector(rows, machine, machine.vector_s(rows, rows.column("flop")), elements)
 
 
 @FORMULAS.register(_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM, _K.SOFTMAX)
-def _row_kernels(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
-    """By row. Cycles per row beside the roofline (Williams et al., CACM 52(4), 2009)."""
-    softmax = rows.kind == _K.SOFTMAX
-    efficiency = (
-        values.softmax_efficiency_fraction if softmax else values.vector_efficiency_fraction
-    )
-    per_row = values.row_cycles / (machine.clock_hz * machine.threads)
-    lane = rows.column("flop") / (machine.vector_rate(rows) * efficiency) + rows["rows"] * per_row
-    return _vector(rows, machine, values, lane, rows["rows"] * rows["columns"])
+def _row_kernels(rows: Rows, machine: CpuMachine) -> RowCosts:
+    """Norms and softmax. Roofline (Williams et al., CACM 52(4), 2009)."""
+    values = machine.values
+    efficiency = values.vector_efficiency_fraction
+    if rows.kind == _K.SOFTMAX:
+        efficiency = values.softmax_efficiency_fraction
+    lane = rows.column("flop") / (machine.vector_rate(rows) * efficiency)
+    return _vector(rows, machine, lane, rows["rows"] * rows["columns"])
 
 
 @FORMULAS.register(_K.POOLING)
-def _pooling(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+def _pooling(rows: Rows, machine: CpuMachine) -> RowCosts:
     """Windows tap by tap. Roofline (Williams et al., CACM 52(4), 2009)."""
     taps = rows["batch"] * rows["channels"] * rows["out_pixels"] * rows["kernel_volume"]
-    scalar = (machine.execution is Execution.EAGER) & (
-        rows["out_pixels"] > 1
-    )  # a global mean is a vector reduction
+    # a global mean is a vector reduction
+    scalar = (machine.execution is Execution.EAGER) & (rows["out_pixels"] > 1)
+    values = machine.values
     cycles = np.where(scalar, values.pooling_cycles_per_tap, values.fused_pooling_cycles_per_tap)
     floor = rows.column("flop") / machine.vector_rate(rows)
     lane = np.maximum(taps * cycles / (machine.clock_hz * machine.threads), floor)
-    return _vector(rows, machine, values, lane, taps)
+    return _vector(rows, machine, lane, taps)
 
 
 @FORMULAS.register(_K.OPTIMIZER)
-def _optimizer(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+def _optimizer(rows: Rows, machine: CpuMachine) -> RowCosts:
     """Updates tensor by tensor. Roofline (Williams et al., CACM 52(4), 2009)."""
     eager = machine.execution is Execution.EAGER
-    flop = rows.column("flop")
-    lane = flop / (machine.vector_rate(rows) * values.vector_efficiency_fraction)
-    threads = _threads(rows["parameters"], values.parallel_grain_count, machine)
-    passes = values.optimizer_pass_ratio if eager else 1.0
+    passes = machine.values.optimizer_pass_ratio if eager else 1.0
     moved = passes * machine.traffic_bytes(rows, np.ones(len(rows)))
-    memory_s = partial(machine.level_s, moved)
-
-    start = machine.dispatch_s * np.maximum(rows["tensors"] if eager else 1.0, 1.0)
-    work = _Work(lane * machine.threads / threads, flop, threads)
-    costs = _started(rows, machine, work, 0.0, memory_s)
-    return replace(costs, time_s=costs.time_s + start)
+    lane = machine.vector_s(rows, rows.column("flop"))
+    costs = _vector(rows, machine, lane, rows["parameters"], partial(machine.level_s, moved))
+    later_starts = np.maximum(rows["tensors"] if eager else 1.0, 1.0) - 1.0
+    return replace(costs, time_s=costs.time_s + machine.dispatch_s * later_starts)
 
 
 @FORMULAS.register(_K.COPY, _K.HOST_TO_DEVICE, _K.DEVICE_TO_HOST)
-def _copy(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
-    return _vector(rows, machine, values, np.zeros(len(rows)), rows.bytes / 8.0)
+def _copy(rows: Rows, machine: CpuMachine) -> RowCosts:
+    return _vector(rows, machine, np.zeros(len(rows)), rows.bytes / 8.0)
 
 
 @FORMULAS.register(_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER)
-def _gather(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+def _gather(rows: Rows, machine: CpuMachine) -> RowCosts:
     """Random rows of a table: each line waits for memory, `outstanding_line_count` at a time per
     core.
 
@@ -480,38 +465,35 @@ def _gather(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     elements = rows["lookups"] * rows["width"]
     if rows.kind == _K.EMBEDDING:  # a loop joined to it runs over what it writes
         elements = np.maximum(elements, rows.column("write_bytes") / width)
-    threads = _threads(elements, values.parallel_grain_count, machine)
     cold = row_bytes * rows["table_rows"] > machine.last_level_bytes
     moved = machine.traffic_bytes(rows, machine.part_count(rows))
-    waiting = np.where(cold, lines * values.memory_latency_s / values.outstanding_line_count, 0.0)
+    line_s = machine.values.memory_latency_s / machine.values.outstanding_line_count
+    waiting = np.where(cold, lines * line_s, 0.0)
 
     def memory_s(count: FloatArray) -> FloatArray:
         return machine.level_s(moved, count) + waiting / count
 
-    flop = rows.column("flop")
-    compute = (
-        flop
-        / (machine.vector_rate(rows) * values.vector_efficiency_fraction)
-        * machine.threads
-        / threads
-    )
-    work = _Work(compute, flop, threads)
-    return _started(rows, machine, work, machine.dispatch_s, memory_s)
+    return _vector(rows, machine, machine.vector_s(rows, rows.column("flop")), elements, memory_s)
 
 
 @FORMULAS.register(_K.TREE_ENSEMBLE)
-def _trees(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+def _trees(rows: Rows, machine: CpuMachine) -> RowCosts:
     """Visited nodes. Estimate: a node is an L2 hit and half a missed branch (`cpu.yaml`)."""
     visits = rows["rows"] * rows["trees"] * rows["depth"]
-    lane = visits * values.tree_cycles_per_node / (machine.clock_hz * machine.threads)
-    costs = _vector(rows, machine, values, lane, visits)
-    return replace(costs, flop=np.zeros(len(rows)), log_sigma=0.6)
+    return _tree_work(rows, machine, visits, machine.values.tree_cycles_per_node)
 
 
 @FORMULAS.register(_K.TREE_HISTOGRAM)
-def _histogram(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+def _histogram(rows: Rows, machine: CpuMachine) -> RowCosts:
     """Updates of bins. Ke et al., LightGBM, NeurIPS 2017; cycles are an estimate."""
     updates = rows["rows"] * rows["features"] * rows["trees"] * np.maximum(rows["depth"], 1.0)
-    lane = updates * values.histogram_cycles_per_update / (machine.clock_hz * machine.threads)
-    costs = _vector(rows, machine, values, lane, updates)
+    return _tree_work(rows, machine, updates, machine.values.histogram_cycles_per_update)
+
+
+def _tree_work(
+    rows: Rows, machine: CpuMachine, steps: FloatArray, cycles_per_step: float
+) -> RowCosts:
+    """Steps of integers and branches, which count as no FLOP."""
+    lane = steps * cycles_per_step / (machine.clock_hz * machine.threads)
+    costs = _vector(rows, machine, lane, steps)
     return replace(costs, flop=np.zeros(len(rows)), log_sigma=0.6)

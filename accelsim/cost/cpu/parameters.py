@@ -26,17 +26,13 @@ class CpuParameters:
         unit_efficiency_fraction: Share of peak of oneDNN kernels (windows, bf16, int8) on vector
             units, 0 to 1.
         tile_unit_efficiency_fraction: The same on a tile unit (AMX, SME), 0 to 1.
-        m_half_count: Rows at which a GEMM reaches half its rate; n_half_count, k_half_count
-            likewise.
-        n_half_count: See m_half_count.
-        k_half_count: See m_half_count.
+        m_half_count: Rows at which a GEMM reaches half its rate.
         gemv_efficiency_fraction: Share of GEMM rate of a matrix-vector product in cache, 0 to 1.
         depthwise_efficiency_fraction: Share of vector peak of depthwise convolutions, 0 to 1.
         vector_efficiency_fraction: Share of FMA peak of elementwise and norm kernels, 0 to 1.
         softmax_efficiency_fraction: The same for softmax.
         requantise_operation_count: Vector operations that bring a sum of 8-bit products into its
             output's format.
-        row_cycles: Cycles to start one row of a norm or softmax.
         pooling_cycles_per_tap: Cycles per window tap of the eager (scalar) pooling kernel.
         fused_pooling_cycles_per_tap: Cycles per tap of a vectorised one.
         eager_dispatch_s: Framework time per operator; contraction and convolution kernels have
@@ -51,8 +47,6 @@ class CpuParameters:
         main_memory_efficiency_fraction: Sustained over theoretical bandwidth, 0 to 1.
         core_memory_bytes_per_s: What one core can draw from main memory.
         cache_efficiency_fraction: Sustained over stated cache bandwidth, 0 to 1.
-        cache_sharpness: How sharply the share of a set that a cache holds falls where the set
-            outgrows it.
         part_cache_fraction: Share of the last cache that the operands of a part of a large batch
             take, 0 to 1.
         l1_bytes_per_cycle: Per core, where a profile does not state a bandwidth; l2 and l3
@@ -94,14 +88,11 @@ class CpuParameters:
     unit_efficiency_fraction: float
     tile_unit_efficiency_fraction: float
     m_half_count: float
-    n_half_count: float
-    k_half_count: float
     gemv_efficiency_fraction: float
     depthwise_efficiency_fraction: float
     vector_efficiency_fraction: float
     softmax_efficiency_fraction: float
     requantise_operation_count: float
-    row_cycles: float
     pooling_cycles_per_tap: float
     fused_pooling_cycles_per_tap: float
     eager_dispatch_s: float
@@ -115,7 +106,6 @@ class CpuParameters:
     main_memory_efficiency_fraction: float
     core_memory_bytes_per_s: float
     cache_efficiency_fraction: float
-    cache_sharpness: float
     part_cache_fraction: float
     l1_bytes_per_cycle: float
     l2_bytes_per_cycle: float

@@ -41,7 +41,7 @@ from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGr
 from accelsim.workloads.operator import OperatorKind, Phase
 
 _K = OperatorKind
-FORMULAS: Formulas[OverlayMachine, FpgaParameters] = Formulas("fpga")
+FORMULAS: Formulas[OverlayMachine] = Formulas("fpga")
 _SIGMA = 0.4
 _TRAINING_PHASES = (Phase.BACKWARD, Phase.GRADIENT, Phase.OPTIMIZER)
 #: Kinds that only a general grid runs: a DPU multiplies weights with activations, never two
@@ -82,7 +82,7 @@ def cost_fpga(
         return cost_dataflow(graph, device, execution, values)
     machine = overlay_machine(device, values)
     refuse_rows(graph, machine.name, graph.name, _refusals(graph, machine))
-    costs = FORMULAS.evaluate(graph, machine, values, device.name)
+    costs = FORMULAS.evaluate(graph, machine, device.name)
     times = None if values.board is None else network_times(graph, device, values.board)
     if times is not None:
         costs = _fitted(costs, graph, times)
@@ -91,7 +91,7 @@ def cost_fpga(
     if times is not None:
         table.dispatch_s[0] = times.issue_s
     elif len(graph):
-        alone = FORMULAS.evaluate(graph, replace(machine, is_alone=True), values, device.name)
+        alone = FORMULAS.evaluate(graph, replace(machine, is_alone=True), device.name)
         table.dispatch_s[0] = float((alone.time_s - costs.time_s).sum())
     return table
 
@@ -196,7 +196,6 @@ def _fused_rows(graph: OperatorGraph) -> BoolArray:
 def _layer(
     rows: Rows,
     machine: OverlayMachine,
-    values: FpgaParameters,
     cycles_per_image: FloatArray,
     images: FloatArray,
     flop: FloatArray,
@@ -215,12 +214,12 @@ def _layer(
     moved = per_image * images + weights * np.maximum(fetches, 1.0)
     port = np.maximum(rounds, 1.0) * (per_image + weights) / machine.port_bytes_per_s
     memory = np.maximum(port, moved / machine.memory_bytes_per_s)
-    time = np.maximum(compute, memory) + values.layer_overhead_s
+    time = np.maximum(compute, memory) + machine.layer_overhead_s
     return RowCosts(time, compute, memory, flop, moved, _SIGMA)
 
 
 @FORMULAS.register(_K.CONV, _K.CONV_TRANSPOSE)
-def _conv(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
+def _conv(rows: Rows, machine: OverlayMachine) -> RowCosts:
     """A convolution on the array, or by channel on the engine of lanes.
 
     Cycles follow AMD PG338; groups side by side are an estimate.
@@ -243,11 +242,11 @@ def _conv(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCos
     # The depthwise engine has no output-channel parallelism: PP x ICP lanes, one channel each.
     lanes = machine.lane_cycles(pixels, rows["channels_out"], volume * sides[0])
     cycles = np.where(groups > 1, np.minimum(array, lanes), array)
-    return _layer(rows, machine, values, cycles, images, shape.flop)
+    return _layer(rows, machine, cycles, images, shape.flop)
 
 
 @FORMULAS.register(_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM)
-def _gemm(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
+def _gemm(rows: Rows, machine: OverlayMachine) -> RowCosts:
     """A 1x1 convolution of m pixels, shared by as many cores as help: each core reads the weights
     once more.
 
@@ -259,7 +258,7 @@ def _gemm(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCos
         busy_cores = np.minimum(np.maximum(shape.m, 0.0), count)
         each = np.ceil(shape.m / np.maximum(busy_cores, 1.0))
         cycles = shape.groups * machine.array_cycles(each, shape.k, shape.n, 1.0)
-        return _layer(rows, machine, values, cycles, busy_cores, shape.flop)
+        return _layer(rows, machine, cycles, busy_cores, shape.flop)
 
     best = on_cores(1.0)
     for count in range(2, int(machine.cores) + 1):
@@ -268,9 +267,9 @@ def _gemm(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCos
 
 
 @FORMULAS.register(_K.POOLING)
-def _pooling(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
+def _pooling(rows: Rows, machine: OverlayMachine) -> RowCosts:
     cycles = machine.lane_cycles(rows["out_pixels"], rows["channels"], rows["kernel_volume"])
-    return _layer(rows, machine, values, cycles, rows["batch"], rows.column("flop"))
+    return _layer(rows, machine, cycles, rows["batch"], rows.column("flop"))
 
 
 def _images(graph: OperatorGraph) -> float:
@@ -280,7 +279,7 @@ def _images(graph: OperatorGraph) -> float:
 
 
 @FORMULAS.register(_K.ELEMENTWISE, _K.BATCH_NORM, _K.REDUCTION)
-def _elementwise(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
+def _elementwise(rows: Rows, machine: OverlayMachine) -> RowCosts:
     """Sums, products and reductions on the engine's PP x ICP lanes; rows fused into convolutions
     cost nothing.
 
@@ -290,27 +289,27 @@ def _elementwise(rows: Rows, machine: OverlayMachine, values: FpgaParameters) ->
     images = np.full(len(rows), _images(rows.graph))
     results = rows.column("write_bytes") / DTYPE_BYTES[rows.column("dtype")]
     cycles = np.maximum(flop, results) / images / machine.lanes
-    costs = _layer(rows, machine, values, cycles, images, flop)
+    costs = _layer(rows, machine, cycles, images, flop)
     fused = _fused_rows(rows.graph)[rows.index]
     names = ("time_s", "compute_s", "memory_s", "flop", "bytes")
     return replace(costs, **{name: np.where(fused, 0.0, getattr(costs, name)) for name in names})
 
 
 @FORMULAS.register(_K.COPY)
-def _copy(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
+def _copy(rows: Rows, machine: OverlayMachine) -> RowCosts:
     ports = machine.port_bytes_per_s * machine.cores
-    return _moved(rows, rows.bytes, min(ports, machine.memory_bytes_per_s), values)
+    return _moved(rows, rows.bytes, min(ports, machine.memory_bytes_per_s), machine)
 
 
 @FORMULAS.register(_K.HOST_TO_DEVICE, _K.DEVICE_TO_HOST)
-def _transfer(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
-    return _moved(rows, rows["bytes"], machine.host_bytes_per_s, values)
+def _transfer(rows: Rows, machine: OverlayMachine) -> RowCosts:
+    return _moved(rows, rows["bytes"], machine.host_bytes_per_s, machine)
 
 
-def _moved(rows: Rows, moved: FloatArray, bandwidth: float, values: FpgaParameters) -> RowCosts:
+def _moved(rows: Rows, moved: FloatArray, bandwidth: float, machine: OverlayMachine) -> RowCosts:
     zero = np.zeros(len(rows))
     time = moved / bandwidth
-    return RowCosts(time + values.layer_overhead_s, zero, time, zero, moved, _SIGMA)
+    return RowCosts(time + machine.layer_overhead_s, zero, time, zero, moved, _SIGMA)
 
 
 # -- streaming dataflow

@@ -57,6 +57,7 @@ class OverlayMachine:
         port_bytes_per_s: What one core draws from memory.
         memory_bytes_per_s: Sustained bandwidth of the board's memory, shared by the cores.
         host_bytes_per_s: Host link; memory where host and fabric share it.
+        layer_overhead_s: Time to start one layer.
         is_alone: Whether a batch waits for its last, part-filled round; batches that follow each
             other fill it.
     """
@@ -72,6 +73,7 @@ class OverlayMachine:
     port_bytes_per_s: float
     memory_bytes_per_s: float
     host_bytes_per_s: float
+    layer_overhead_s: float
     is_alone: bool = False
 
     def array_cycles(
@@ -154,6 +156,7 @@ def overlay_machine(device: FpgaProfile, values: FpgaParameters) -> OverlayMachi
         port_bytes_per_s=memory if core is None else values.port_bytes_per_cycle * clock_hz,
         memory_bytes_per_s=memory * values.memory_efficiency_fraction,
         host_bytes_per_s=memory if link is None else link.bandwidth_bytes_per_s.value,
+        layer_overhead_s=values.layer_overhead_s,
     )
 
 

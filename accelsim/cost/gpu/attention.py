@@ -16,7 +16,6 @@ import numpy as np
 
 from accelsim.cost.contraction import visible_pairs
 from accelsim.cost.gpu.gemm import KernelWork, contraction_costs
-from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.graph import FloatArray
@@ -42,7 +41,7 @@ _EXPOSED_FLOP = 2.0 * 29.0
 _HEAD_STEP, _WIDE_HEAD, _WIDE_HEAD_STEP = 32.0, 128.0, 64.0
 
 
-def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+def attention_costs(rows: Rows, machine: GpuMachine) -> RowCosts:
     """Attention as one operator, forward or backward.
 
     Products and softmax overlap: the longer of the two counts (estimate); they add up without
@@ -53,27 +52,25 @@ def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     products = _BACKWARD_PRODUCTS if backward else 1.0
     flop, blocks, work, padded, sliced = rows.without_batch(_of_a_sequence)
     executed = np.ceil(rows["batch"] * blocks / machine.sm_count) * machine.sm_count * work
-    rate = _rate(rows, machine, parameters, backward=backward)
+    rate = _rate(rows, machine, backward=backward)
     arithmetic_s = executed * padded * products / rate
     # Split-KV decoding sums its slices, and the backward pass its partial gradients, in a second
     # short kernel.
-    reduction_s = parameters.memory.kernel_latency_s * np.maximum(sliced, float(backward))
-    compute_s = _joined(arithmetic_s, executed * products, machine, parameters)
+    reduction_s = machine.parameters.memory.kernel_latency_s * np.maximum(sliced, float(backward))
+    compute_s = _joined(arithmetic_s, executed * products, machine)
     flop = rows["batch"] * flop * products
     kernel = KernelWork(compute_s, flop, rows.bytes, extra_latency_s=reduction_s)
-    return contraction_costs(rows, kernel, machine, parameters, parameters.spread.attention)
+    return contraction_costs(rows, kernel, machine, machine.parameters.spread.attention)
 
 
-def _rate(
-    rows: Rows, machine: GpuMachine, parameters: GpuParameters, *, backward: bool
-) -> FloatArray:
+def _rate(rows: Rows, machine: GpuMachine, *, backward: bool) -> FloatArray:
     """Block products' rate with every SM busy, FLOP/s.
 
     As `reached_flop_per_s`: FlashAttention-2 reaches 165 TFLOP/s of an RTX 4090 (Zhang et al.,
     SageAttention, ICLR 2025), all that it sums in FP32.
     """
-    rate = machine.product_rate(rows, parameters.attention.efficiency)
-    return rate * parameters.attention.backward_efficiency if backward else rate
+    rate = machine.product_rate(rows, machine.parameters.attention.efficiency)
+    return rate * machine.parameters.attention.backward_efficiency if backward else rate
 
 
 def _padded(head_dim: FloatArray) -> FloatArray:
@@ -81,12 +78,10 @@ def _padded(head_dim: FloatArray) -> FloatArray:
     return np.ceil(head_dim / step) * step
 
 
-def _joined(
-    arithmetic_s: FloatArray, scores: FloatArray, machine: GpuMachine, parameters: GpuParameters
-) -> FloatArray:
+def _joined(arithmetic_s: FloatArray, scores: FloatArray, machine: GpuMachine) -> FloatArray:
     """Time of block products and softmax. Blocks of FlashAttention (Dao et al., 2022 and 2023)."""
     if machine.generation.has_flash_attention:
-        rate = machine.vector_flop_per_s * parameters.memory.special_efficiency
+        rate = machine.vector_flop_per_s * machine.parameters.memory.special_efficiency
         return np.maximum(arithmetic_s, scores * _SOFTMAX_FLOP / rate)
     return arithmetic_s + scores * _EXPOSED_FLOP / machine.vector_flop_per_s
 

@@ -26,7 +26,6 @@ from accelsim.cost.gpu.gemm import (
     gemm_compute_s,
 )
 from accelsim.cost.gpu.generation import tiles_of
-from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine, reached_flop_per_s
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.dtype import DTYPE_BYTES, Dtype
@@ -46,9 +45,6 @@ _GATHERED_TILES = tiles_of("128x128 128x64 128x32")
 _EDGE_ROWS = 6.0
 #: Steps of the contraction, output channels and outputs of a block of the fused Winograd kernel.
 _STEP, _FUSED_CHANNELS, _FUSED_OUTPUTS = 8.0, 32.0, 128.0
-#: Part of the zeros between the inputs that the data gradient of a strided 1x1 window multiplies on
-#: vector lanes (DeepBench, seven boards).
-_ZEROS_MULTIPLIED = 0.5
 _BACKWARD_KINDS = frozenset({_K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT})
 
 
@@ -103,7 +99,7 @@ class _Layer:
     def of(cls, rows: Rows, machine: GpuMachine) -> _Layer:
         """Columns of rows.
 
-        m n k keeps the FLOP, but for zeros that are multiplied in data gradients.
+        m n k keeps the FLOP.
 
         Implicit GEMM (Chetlur et al., cuDNN, 2014).
         """
@@ -111,11 +107,9 @@ class _Layer:
         matrix, window = machine.uses_matrix_cores[codes], window_volume(rows)
         m, n, k = product.m, product.n, product.k
         if rows.kind == _K.CONV_BACKWARD_DATA:
-            positions, channels = m, k
-            m = rows["batch"] * rows["in_d"] * rows["in_h"] * rows["in_w"]
-            m, n = np.maximum(m, 1.0), rows["channels_in"] / product.groups
-            zeros = np.where((window == 1) & ~matrix, np.maximum(m - positions, 0.0), 0.0)
-            k = (positions * window + _ZEROS_MULTIPLIED * zeros) * channels / m
+            pixels = rows["batch"] * rows["in_d"] * rows["in_h"] * rows["in_w"]
+            n, k = rows["channels_in"] / product.groups, m * window * k / np.maximum(pixels, 1.0)
+            m = np.maximum(pixels, 1.0)
         return cls(
             kind=rows.kind,
             batch=rows["batch"],
@@ -150,28 +144,24 @@ class _Layer:
         return self.channels_in, self.channels_out
 
 
-def convolution_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+def convolution_costs(rows: Rows, machine: GpuMachine) -> RowCosts:
     """Convolution, its transpose and its two gradients: the algorithm that finishes first.
 
     Implicit GEMM: Chetlur et al., arXiv:1410.0759 (2014); Winograd: Lavin and Gray, CVPR 2016.
     Estimate: libraries take the fastest; rates are fitted to NeuSight's and DeepBench's rows.
     """
     layer = _Layer.of(rows, machine)
-    compute_s = np.minimum(
-        _implicit_s(layer, machine, parameters), _direct_s(rows, layer, machine, parameters)
-    )
+    compute_s = np.minimum(_implicit_s(layer, machine), _direct_s(rows, layer, machine))
     work = KernelWork(compute_s, layer.flop, rows.bytes)
-    best = contraction_costs(rows, work, machine, parameters, parameters.spread.convolution)
+    best = contraction_costs(rows, work, machine, machine.parameters.spread.convolution)
     use = np.flatnonzero(_is_winograd(rows, layer))
     for algorithm in (_FUSED, _UNFUSED):
         if rows.kind in algorithm.kinds and use.size:
-            best = best.or_faster(_winograd_costs(rows, layer, algorithm, use, machine, parameters))
+            best = best.or_faster(_winograd_costs(rows, layer, algorithm, use, machine))
     return best
 
 
-def _direct_s(
-    rows: Rows, layer: _Layer, machine: GpuMachine, parameters: GpuParameters
-) -> FloatArray:
+def _direct_s(rows: Rows, layer: _Layer, machine: GpuMachine) -> FloatArray:
     """Direct kernels on the vector lanes; 8-bit integers take dot products of four.
 
     Roofline (Williams et al., CACM 52(4), 2009), at a fitted share of the lanes' peak.
@@ -182,18 +172,19 @@ def _direct_s(
         lanes[rows.column("dtype") == Dtype.INT8] = max(dots, machine.vector_flop_per_s)
     rate = (
         np.minimum(layer.peak_flop_per_s, lanes)
-        * parameters.convolution.direct_efficiency
-        * _gradient_loss(layer, parameters)
+        * machine.parameters.convolution.direct_efficiency
+        * _gradient_loss(layer, machine)
     )
     time_s: FloatArray = layer.flop / rate
     return time_s
 
 
-def _gradient_loss(layer: _Layer, parameters: GpuParameters) -> float:
-    return parameters.convolution.backward_efficiency if layer.kind in _BACKWARD_KINDS else 1.0
+def _gradient_loss(layer: _Layer, machine: GpuMachine) -> float:
+    is_gradient = layer.kind in _BACKWARD_KINDS
+    return machine.parameters.convolution.backward_efficiency if is_gradient else 1.0
 
 
-def _implicit_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
+def _implicit_s(layer: _Layer, machine: GpuMachine) -> FloatArray:
     """Implicit GEMM.
 
     Kernels that gather their operands for vector lanes have tiles of their own. Those of weight
@@ -205,25 +196,25 @@ def _implicit_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -
         rows = np.flatnonzero(gathers == is_gathering)
         if rows.size:
             formula = _gathered_s if is_gathering else _product_s
-            compute_s[rows] = formula(layer.part(rows), machine, parameters)
+            compute_s[rows] = formula(layer.part(rows), machine)
     return compute_s
 
 
-def _product_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
+def _product_s(layer: _Layer, machine: GpuMachine) -> FloatArray:
     gathered = np.where(
         layer.matrix,
-        parameters.convolution.matrix_efficiency,
-        parameters.convolution.vector_efficiency,
+        machine.parameters.convolution.matrix_efficiency,
+        machine.parameters.convolution.vector_efficiency,
     )
-    efficiency = layer.efficiency * gathered * _gradient_loss(layer, parameters)
+    efficiency = layer.efficiency * gathered * _gradient_loss(layer, machine)
     rate = reached_flop_per_s(layer.peak_flop_per_s, layer.fed_flop_per_s, efficiency)
     shape = GemmShape(
         layer.groups, layer.m, layer.n, layer.k, layer.width_bytes, rate, layer.matrix
     )
-    return gemm_compute_s(shape, machine, parameters, tiles=machine.convolution_tiles)
+    return gemm_compute_s(shape, machine, tiles=machine.convolution_tiles)
 
 
-def _gathered_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
+def _gathered_s(layer: _Layer, machine: GpuMachine) -> FloatArray:
     """Waves of tiles of positions x channels, one per SM; the edges of a tile cost as much as a few
     rows of it.
 
@@ -237,8 +228,14 @@ def _gathered_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -
         in_part = np.maximum(in_part, np.ceil(across / machine.sm_count))
         work = tall * wide + _EDGE_ROWS * (tall + wide)
         np.minimum(best, np.minimum(waves, MOST_QUANTISED * in_part) * work, out=best)
-    rate = layer.peak_flop_per_s * parameters.convolution.vector_efficiency
-    return 2.0 * machine.sm_count * best * (_stepped(layer.k) + parameters.gemm.prologue_k) / rate
+    rate = layer.peak_flop_per_s * machine.parameters.convolution.vector_efficiency
+    return (
+        2.0
+        * machine.sm_count
+        * best
+        * (_stepped(layer.k) + machine.parameters.gemm.prologue_k)
+        / rate
+    )
 
 
 def _stepped(depth: FloatArray) -> FloatArray:
@@ -259,7 +256,6 @@ def _winograd_costs(
     algorithm: _Winograd,
     use: IntArray,
     machine: GpuMachine,
-    parameters: GpuParameters,
 ) -> RowCosts:
     """Costs of the rows `use` by one algorithm; the other rows take infinitely long.
 
@@ -269,13 +265,13 @@ def _winograd_costs(
     Winograd's minimal filtering (Lavin and Gray, CVPR 2016).
     """
     busy = (
-        parameters.convolution.winograd_efficiency
+        machine.parameters.convolution.winograd_efficiency
         if algorithm.fused
-        else parameters.convolution.transformed_efficiency
+        else machine.parameters.convolution.transformed_efficiency
     )
     formula = _fused_s if algorithm.fused else _transformed_s
     compute_s = np.full(len(rows), np.inf)
-    compute_s[use] = formula(rows, layer, machine, parameters)[use]
+    compute_s[use] = formula(rows, layer, machine)[use]
     pairs = layer.channels_in * layer.channels_out
     weight_bytes = (2.0 * algorithm.products + layer.window) * pairs * layer.width_bytes
     # The lanes that do not multiply transform: both draw power and count as executed.
@@ -289,7 +285,7 @@ def _winograd_costs(
         )
         joined_bytes, apart_bytes = np.zeros(len(rows)), weight_bytes + tile_bytes + rows.bytes
     work = KernelWork(compute_s, flop, joined_bytes)
-    costs = contraction_costs(rows, work, machine, parameters, parameters.spread.convolution)
+    costs = contraction_costs(rows, work, machine, machine.parameters.spread.convolution)
     apart_s = apart_bytes / machine.stream_bytes_per_s
     return replace(
         costs,
@@ -305,9 +301,7 @@ def _tiles(rows: Rows, layer: _Layer, algorithm: _Winograd) -> FloatArray:
     return layer.batch * np.ceil(rows["out_h"] / side) * np.ceil(rows["out_w"] / side)
 
 
-def _transformed_s(
-    rows: Rows, layer: _Layer, machine: GpuMachine, parameters: GpuParameters
-) -> FloatArray:
+def _transformed_s(rows: Rows, layer: _Layer, machine: GpuMachine) -> FloatArray:
     """One product of (tiles x C) by (C x K) per multiply of a tile; the weight gradient contracts
     over the tiles instead.
     """
@@ -315,20 +309,16 @@ def _transformed_s(
     m, n, depth = (k, c, tiles) if rows.kind == _K.CONV_BACKWARD_WEIGHT else (tiles, k, c)
     rate = (
         layer.peak_flop_per_s
-        * parameters.gemm.vector_efficiency
-        * parameters.convolution.transformed_efficiency
+        * machine.parameters.gemm.vector_efficiency
+        * machine.parameters.convolution.transformed_efficiency
     )
     shape = GemmShape(
         np.full(len(rows), _UNFUSED.products), m, n, depth, layer.width_bytes, rate, layer.matrix
     )
-    return gemm_compute_s(
-        shape, machine, parameters, split=False, tiles=machine.generation.winograd_tiles
-    )
+    return gemm_compute_s(shape, machine, split=False, tiles=machine.generation.winograd_tiles)
 
 
-def _fused_s(
-    rows: Rows, layer: _Layer, machine: GpuMachine, parameters: GpuParameters
-) -> FloatArray:
+def _fused_s(rows: Rows, layer: _Layer, machine: GpuMachine) -> FloatArray:
     """Waves of blocks of some channels x 128 outputs, one block per SM, each walking the input
     channels in steps.
 
@@ -344,6 +334,6 @@ def _fused_s(
     blocks = np.ceil(k / _FUSED_CHANNELS) * np.minimum.reduce(covers)
     waves = np.ceil(blocks / machine.sm_count) * machine.sm_count
     flop = 2.0 * _FUSED.products / _FUSED.output**2 * _FUSED_OUTPUTS * _FUSED_CHANNELS
-    rate = layer.peak_flop_per_s * parameters.convolution.winograd_efficiency
-    time_s: FloatArray = waves * (_stepped(c) + parameters.gemm.prologue_k) * flop / rate
+    rate = layer.peak_flop_per_s * machine.parameters.convolution.winograd_efficiency
+    time_s: FloatArray = waves * (_stepped(c) + machine.parameters.gemm.prologue_k) * flop / rate
     return time_s

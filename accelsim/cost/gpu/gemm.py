@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from accelsim.cost.gpu.generation import Tiles, tiles_of
-from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine, cache_bytes_per_s, join_times
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.dtype import DTYPE_BYTES, Dtype
@@ -36,9 +35,6 @@ _BATCHED_MATRIX_TILES = _MATRIX_TILES + tiles_of("32x32")
 #: instruction (Marlin: Frantar et al., arXiv:2408.11743, 2024). Kernels for 8 bits gain less: 39
 #: and 27 us for 8192 x 8192 weights on an H100 (inclusionAI/humming, pull request 2).
 _WIDENING_TILES = _MATRIX_TILES + tiles_of("16x64 16x128 16x256 32x128 32x256")
-#: Tile of the batched kernel with blocks of 64 threads, and how many of them fill an SM.
-_NARROW_TILE = (64, 64)
-_GROUP = 4.0
 #: Bytes the last-level cache of an RTX 4090 gives each of 128 SMs per clock. Estimate: 1,622 to
 #: 1,708 over all, as Luo et al. are said to measure ("Benchmarking and Dissecting the Nvidia Hopper
 #: GPU Architecture", arXiv:2402.13499, 2024); the figure was not checked against the paper.
@@ -93,14 +89,12 @@ class KernelWork:
         compute_s: Arithmetic at the boost clock.
         flop: FLOP executed.
         moved_bytes: Main-memory traffic.
-        memory_ratio: Rate of main memory over that of a stream.
         extra_latency_s: Latency beyond the kernel's own.
     """
 
     compute_s: FloatArray
     flop: FloatArray
     moved_bytes: FloatArray
-    memory_ratio: FloatArray | float = 1.0
     extra_latency_s: FloatArray | float = 0.0
 
 
@@ -124,7 +118,6 @@ class _Grid:
 def gemm_compute_s(
     shape: GemmShape,
     machine: GpuMachine,
-    parameters: GpuParameters,
     *,
     split: bool = True,
     tiles: Tiles | None = None,
@@ -139,7 +132,6 @@ def gemm_compute_s(
     Args:
         shape: The products, r rows.
         machine: GPU.
-        parameters: Class-wide or fitted.
         split: Whether the contraction may be split (batched kernels do not).
         tiles: Tiles the library offers on vector lanes; those of plain GEMMs where None.
         matrix_tiles: Tiles it offers on matrix cores.
@@ -156,16 +148,13 @@ def gemm_compute_s(
             if rows.size:
                 offered = matrix_tiles if matrix else tiles or machine.plain_tiles
                 same = block_shape if rows.size == len(block_shape) else block_shape.part(rows)
-                best[start + rows] = _fastest(
-                    same, machine, parameters, offered, matrix=matrix, split=split
-                )
+                best[start + rows] = _fastest(same, machine, offered, matrix=matrix, split=split)
     return best
 
 
 def _fastest(
     shape: GemmShape,
     machine: GpuMachine,
-    parameters: GpuParameters,
     tiles: Tiles,
     *,
     matrix: bool,
@@ -185,52 +174,35 @@ def _fastest(
         # times that.
         arithmetic, operands = flop_s * (tall * wide), operand_s * (tall + wide)
         step = np.maximum(
-            arithmetic + parameters.gemm.operand_exposed_fraction * operands, operands
+            arithmetic + machine.parameters.gemm.operand_exposed_fraction * operands, operands
         )
-        depth = shape.k + parameters.gemm.prologue_k
-        is_narrow = (tall, wide) == _NARROW_TILE and not (matrix or split)
-        narrow = parameters.gemm.lone_tile_loss * is_narrow
-        np.minimum(best, _waves(count, machine, narrow) * step * depth, out=best)
+        depth = shape.k + machine.parameters.gemm.prologue_k
+        np.minimum(best, _waves(count, machine) * step * depth, out=best)
         if not split:
             continue
         grid = _Grid(count, step, tall * wide)
-        _try_splits(best, shape, grid, machine, parameters)
+        _try_splits(best, shape, grid, machine)
         shares = not machine.generation.is_reference
         if shares or not matrix:
             filled = shape.batch * np.maximum(shape.m / tall, 1.0) * edges[wide][1]
             shared = np.maximum(filled, _waves(shape.batch * edges[wide][1], machine))
             np.minimum(in_part, shared * step * depth, out=in_part)
             grid = replace(grid, count=filled, shares=shares)
-            _try_splits(in_part, shape, grid, machine, parameters)
+            _try_splits(in_part, shape, grid, machine)
     np.minimum(best, MOST_QUANTISED * in_part, out=best)
     return best
 
 
-def _waves(count: FloatArray, machine: GpuMachine, lone_loss: float = 0.0) -> FloatArray:
+def _waves(count: FloatArray, machine: GpuMachine) -> FloatArray:
     """Work of the busiest SM in tiles, times the SM count.
 
-    A block of 64 threads is two of the eight warps that fill an SM: the tiles of a part-filled last
-    group of four take longer than their share, j^(1-a) 4^a for j of them.
-
     Wave quantisation: Osama et al., Stream-K, PPoPP 2023.
-
-    Args:
-        count: Tiles, shape (r,).
-        machine: GPU.
-        lone_loss: a, 0 (no loss) to 1 (a lone tile takes as long as four).
     """
-    tiles_per_sm = np.ceil(count / machine.sm_count)
-    if lone_loss:
-        last = tiles_per_sm % _GROUP
-        tiles_per_sm = (
-            tiles_per_sm - last + last ** (1.0 - lone_loss) * _GROUP**lone_loss * (last > 0)
-        )
-    return tiles_per_sm * machine.sm_count
+    waves: FloatArray = np.ceil(count / machine.sm_count) * machine.sm_count
+    return waves
 
 
-def _page_walks(
-    shape: GemmShape, machine: GpuMachine, parameters: GpuParameters
-) -> FloatArray | float:
+def _page_walks(shape: GemmShape, machine: GpuMachine) -> FloatArray | float:
     """Slow-down of long rows on boards whose kernels have small tiles alone: each row of a tile
     lies on a page of its own.
 
@@ -240,7 +212,7 @@ def _page_walks(
     if not machine.has_page_walks:
         return 1.0
     length = (shape.k / _PAGE_WALK_K) ** 4
-    return 1.0 + parameters.gemm.page_walk_loss * length / (1.0 + length)
+    return 1.0 + machine.parameters.gemm.page_walk_loss * length / (1.0 + length)
 
 
 def _try_splits(
@@ -248,7 +220,6 @@ def _try_splits(
     shape: GemmShape,
     grid: _Grid,
     machine: GpuMachine,
-    parameters: GpuParameters,
 ) -> None:
     """Improve `best` where the tiles fill less than half of the SMs, by slicing k; slices are
     summed through L2. Where the last wave is shared, less than all of them is enough, and slices
@@ -265,7 +236,7 @@ def _try_splits(
     partial_s = 2 * 4.0 * grid.tile_elements * machine.sm_count
     partial_s /= machine.vector_operand_bytes_per_s * lanes
     for slices in _SPLITS:
-        depth = np.ceil(k / slices) + parameters.gemm.prologue_k
+        depth = np.ceil(k / slices) + machine.parameters.gemm.prologue_k
         sliced = count * slices
         waves = np.maximum(sliced, machine.sm_count) if grid.shares else _waves(sliced, machine)
         total = waves * step_s * depth + partial_s * np.log2(2 * slices)
@@ -304,9 +275,7 @@ def gemm_traffic_bytes(
     return compulsory_bytes + np.where(spilled, reread_bytes, 0.0)
 
 
-def contraction_costs(
-    rows: Rows, work: KernelWork, machine: GpuMachine, parameters: GpuParameters, sigma: float
-) -> RowCosts:
+def contraction_costs(rows: Rows, work: KernelWork, machine: GpuMachine, sigma: float) -> RowCosts:
     """Join arithmetic and traffic, slow both to the clock the power limit allows, and add latency.
 
     Slowing both keeps the draw at the limit (energy over time) and the time monotone in bandwidth.
@@ -318,15 +287,14 @@ def contraction_costs(
         rows: Rows of a matrix-arithmetic kind, r of them.
         work: What their kernels do.
         machine: GPU.
-        parameters: Class-wide or fitted.
         sigma: Standard deviation of ln(time).
     """
     moved_bytes = work.moved_bytes
-    memory_s = moved_bytes / (machine.stream_bytes_per_s * work.memory_ratio)
-    joined_s = join_times(work.compute_s, memory_s, parameters.gemm.overlap_exponent)
+    memory_s = moved_bytes / machine.stream_bytes_per_s
+    joined_s = join_times(work.compute_s, memory_s, machine.parameters.gemm.overlap_exponent)
     energy_j = machine.contraction_energy_j(rows, work.flop, moved_bytes)
     clock = machine.clock_fraction(energy_j, joined_s)
-    time_s = joined_s / clock + parameters.gemm.latency_s + work.extra_latency_s
+    time_s = joined_s / clock + machine.parameters.gemm.latency_s + work.extra_latency_s
     return RowCosts(time_s, work.compute_s / clock, memory_s, work.flop, moved_bytes, sigma)
 
 
@@ -344,7 +312,7 @@ def gemm_shape(rows: Rows, machine: GpuMachine, batch: str = "batch") -> GemmSha
     return GemmShape(rows[batch], rows["m"], rows["n"], rows["k"], DTYPE_BYTES[codes], rate, matrix)
 
 
-def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+def gemm_costs(rows: Rows, machine: GpuMachine) -> RowCosts:
     """Plain and batched GEMM.
 
     Estimate: the rate of batched kernels over plain ones is fitted to NeuSight's rows; see
@@ -355,56 +323,47 @@ def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
     batched = rows.kind == OperatorKind.BATCHED_GEMM
     if batched:
         offered = {"tiles": machine.generation.batched_tiles, "matrix_tiles": _BATCHED_MATRIX_TILES}
-        compute_s = gemm_compute_s(shape, machine, parameters, split=False, **offered)
+        compute_s = gemm_compute_s(shape, machine, split=False, **offered)
         compute_s = np.maximum(
-            compute_s / parameters.gemm.batched_ratio, flop / machine.contraction_rate(rows)
+            compute_s / machine.parameters.gemm.batched_ratio, flop / machine.contraction_rate(rows)
         )
     else:
-        compute_s = _plain_compute_s(rows, shape, machine, parameters) * _page_walks(
-            shape, machine, parameters
-        )
+        compute_s = _plain_compute_s(rows, shape, machine) * _page_walks(shape, machine)
     moved = gemm_traffic_bytes(shape, rows.bytes, machine)
-    ratio = 1.0 if batched else _layout_ratio(rows, machine, parameters)
-    quantised_s = 0.0 if batched else _quantisation_s(rows, shape, machine, parameters)
-    work = KernelWork(compute_s, flop, moved, ratio, quantised_s)
-    return contraction_costs(rows, work, machine, parameters, parameters.spread.gemm)
+    quantised_s = 0.0 if batched else _quantisation_s(rows, shape, machine)
+    work = KernelWork(compute_s, flop, moved, quantised_s)
+    return contraction_costs(rows, work, machine, machine.parameters.spread.gemm)
 
 
-def _plain_compute_s(
-    rows: Rows, shape: GemmShape, machine: GpuMachine, parameters: GpuParameters
-) -> FloatArray:
+def _plain_compute_s(rows: Rows, shape: GemmShape, machine: GpuMachine) -> FloatArray:
     """As `gemm_compute_s`; kernels that widen weights of 4 bits have tiles of fewer rows, those for
     weights with a scale per block never split k, and those in FP8 have tiles of their own.
 
     Estimate: FP4 kernels' times of few tiles and k >= 51,200 in aiconfigurator-core 0.12.0 lie a
     factor of 2 to 6 above a split one's, and at those of CUTLASS's that do not split.
     """
-    compute_s = gemm_compute_s(shape, machine, parameters)
+    compute_s = gemm_compute_s(shape, machine)
     if (widened := np.flatnonzero(_is_widened(rows, shape))).size:
         compute_s[widened] = gemm_compute_s(
-            shape.part(widened), machine, parameters, matrix_tiles=_WIDENING_TILES
+            shape.part(widened), machine, matrix_tiles=_WIDENING_TILES
         )
     scaled, is_fp8 = _has_block_scales(rows, shape), rows.column("dtype") == Dtype.FP8
     if (eights := np.flatnonzero(scaled & is_fp8)).size:
-        compute_s[eights] = _scaled_compute_s(shape.part(eights), machine, parameters)
+        compute_s[eights] = _scaled_compute_s(shape.part(eights), machine)
     if (fours := np.flatnonzero(scaled & ~is_fp8)).size:
-        compute_s[fours] = gemm_compute_s(shape.part(fours), machine, parameters, split=False)
+        compute_s[fours] = gemm_compute_s(shape.part(fours), machine, split=False)
     return compute_s
 
 
-def _scaled_compute_s(
-    shape: GemmShape, machine: GpuMachine, parameters: GpuParameters
-) -> FloatArray:
+def _scaled_compute_s(shape: GemmShape, machine: GpuMachine) -> FloatArray:
     """Arithmetic of FP8 products with block scales; tiles of few rows wait for the cache, which
     serves every tile anew.
 
     Estimate: the cache's rate, see `_ADA_CACHE_BYTES_PER_SM_CLOCK`.
     """
     if not machine.scaled_tiles:
-        return gemm_compute_s(shape, machine, parameters, split=False)
-    arithmetic_s = gemm_compute_s(
-        shape, machine, parameters, split=False, matrix_tiles=machine.scaled_tiles
-    )
+        return gemm_compute_s(shape, machine, split=False)
+    arithmetic_s = gemm_compute_s(shape, machine, split=False, matrix_tiles=machine.scaled_tiles)
     operand_bytes = np.min([_tile_bytes(shape, *tile) for tile in machine.scaled_tiles], axis=0)
     waited: FloatArray = np.maximum(
         arithmetic_s,
@@ -439,9 +398,7 @@ def _has_block_scales(rows: Rows, shape: GemmShape) -> BoolArray:
     return scaled
 
 
-def _quantisation_s(
-    rows: Rows, shape: GemmShape, machine: GpuMachine, parameters: GpuParameters
-) -> FloatArray | float:
+def _quantisation_s(rows: Rows, shape: GemmShape, machine: GpuMachine) -> FloatArray | float:
     """Time of the kernel before a product with block scales, which takes its BF16 input to the
     narrow format; shape (r,).
 
@@ -451,7 +408,7 @@ def _quantisation_s(
     the operator before it wrote: from the cache, where that fits into half of it. Estimate: half of
     the cache is left to it, and products of either scaling mix as shares.
     """
-    scaled, maker = _has_block_scales(rows, shape), parameters.maker
+    scaled, maker = _has_block_scales(rows, shape), machine.parameters.maker
     is_fp8 = rows.column("dtype") == Dtype.FP8
     charged = scaled if maker is None else scaled | is_fp8
     if not charged.any():
@@ -459,34 +416,14 @@ def _quantisation_s(
     moved = shape.m * shape.k * (Dtype.BF16.bytes + shape.element_bytes)
     cache_rate = max(cache_bytes_per_s(machine), machine.stream_bytes_per_s)
     rate = np.where(moved <= 0.5 * machine.l2_bytes, cache_rate, machine.stream_bytes_per_s)
-    alone_s = np.where(charged, parameters.memory.kernel_latency_s + moved / rate, 0.0)
+    alone_s = np.where(charged, machine.parameters.memory.kernel_latency_s + moved / rate, 0.0)
     if maker is not None:
         of_block = np.where(is_fp8, maker.fused("fp8-block"), maker.fused("fp4"))
         alone_s *= 1.0 - np.where(scaled, of_block, maker.fused("fp8"))
     return alone_s
 
 
-def _layout_ratio(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> FloatArray | float:
-    """Memory rate of the first matrix-core kernels by their left operand's layout, over a stream's;
-    shape (r,).
-
-    A tile reads 32 to 64 elements of the contraction at a time: pieces of 64 to 128 bytes of each
-    row where the contraction is contiguous, whole lines of the tile's height where m is. In FP16,
-    DeepBench's products of 16 to 64 columns read 300 GB/s so on a T4 and 205 to 215 GB/s else, and
-    670 and 350 GB/s on a V100.
-    """
-    conditions = parameters.conditions
-    if conditions is None or conditions.is_m_contiguous is None:
-        return 1.0
-    by_layout = np.where(
-        conditions.is_m_contiguous[rows.index],
-        parameters.gemm.m_contiguous_ratio,
-        parameters.gemm.k_contiguous_ratio,
-    )
-    return np.where(machine.uses_matrix_cores[rows.column("dtype")], by_layout, 1.0)
-
-
-def grouped_gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+def grouped_gemm_costs(rows: Rows, machine: GpuMachine) -> RowCosts:
     """One GEMM per expert in one launch: `m` rows shared evenly by `groups` products.
 
     Products of unequal experts in one launch: Gale et al., MegaBlocks, arXiv:2211.15841 (2022).
@@ -494,6 +431,6 @@ def grouped_gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameter
     """
     all_rows = gemm_shape(rows, machine, batch="groups")
     shape = replace(all_rows, m=all_rows.m / np.maximum(all_rows.batch, 1.0))
-    compute_s = gemm_compute_s(shape, machine, parameters, split=False)
+    compute_s = gemm_compute_s(shape, machine, split=False)
     work = KernelWork(compute_s, 2.0 * all_rows.m * all_rows.n * all_rows.k, rows.bytes)
-    return contraction_costs(rows, work, machine, parameters, parameters.spread.gemm)
+    return contraction_costs(rows, work, machine, machine.parameters.spread.gemm)

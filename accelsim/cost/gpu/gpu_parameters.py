@@ -24,7 +24,7 @@ from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.files.datafile import data_root, read_mapping
 from accelsim.frozen import frozen
 from accelsim.plain import Document
-from accelsim.workloads.graph import BoolArray, FloatArray
+from accelsim.workloads.graph import FloatArray
 
 #: Largest value of a fraction of a data-sheet rate, and of any other parameter.
 _WHOLE, _LARGEST = 1.0, 1e6
@@ -67,13 +67,6 @@ class GemmParameters(_Group):
         operand_exposed_fraction: Part of operand loading that arithmetic does not hide, 0 to 1.
         prologue_k: Extra steps of k a tile pays to fill and drain its pipeline; 0 to 256 elements
             (32-bit).
-        lone_tile_loss: Loss of a tile of 64 threads that has an SM to itself; 0 (none) to 1 (as
-            long as four tiles).
-        m_contiguous_ratio: Memory rate of the first matrix-core GEMMs (libraries to 2018) whose
-            left operand has m contiguous, over a stream's; 0.3 to 2.
-        k_contiguous_ratio: The same where the contraction is contiguous. Both hold how well
-            arithmetic hides behind the traffic, too: they may exceed what is left to the data
-            sheet's rate.
         page_walk_loss: Slow-down of plain GEMMs with very long rows on early boards, less 1; 0 to
             4.
         latency_s: Start, drain and memory latency of a matrix kernel, with its set-up and epilogue;
@@ -92,9 +85,6 @@ class GemmParameters(_Group):
     matrix_operand_bytes_per_clock: float
     operand_exposed_fraction: float
     prologue_k: float
-    lone_tile_loss: float
-    m_contiguous_ratio: float
-    k_contiguous_ratio: float
     page_walk_loss: float
     latency_s: float
     overlap_exponent: float
@@ -118,10 +108,6 @@ class MemoryParameters(_Group):
         long_softmax_ratio: The same of longer rows, which are read more than once, over that.
         norm_efficiency: Layer, group, RMS and batch normalisation bandwidth over streaming
             bandwidth.
-        reduction_columns: Row length at which a row-wise kernel reaches half its efficiency; 0 to
-            512 elements.
-        gather_overhead_bytes: Row size at which random gathers reach half the bandwidth; 8 to 256
-            B.
         special_efficiency: Vector peak reached by elementwise and reduction arithmetic.
         other_softmax_efficiency: `softmax_efficiency` of other vendors' kernels.
         other_norm_efficiency: `norm_efficiency` of other vendors' kernels.
@@ -137,8 +123,6 @@ class MemoryParameters(_Group):
     softmax_efficiency: float
     long_softmax_ratio: float
     norm_efficiency: float
-    reduction_columns: float
-    gather_overhead_bytes: float
     special_efficiency: float
     other_softmax_efficiency: float
     other_norm_efficiency: float
@@ -307,14 +291,11 @@ class LoopConditions:
         batch_rows: Rows that the whole batch routes to experts of all devices; of grouped GEMMs
             alone, 0 elsewhere.
         routing_exponent: Power law by which experts differ in popularity; 0 (even) where None.
-        is_m_contiguous: GEMMs whose left operand has m contiguous in memory, else the contraction;
-            None where the library is not of the first for matrix cores.
     """
 
     cycle_bytes: FloatArray
     batch_rows: FloatArray
     routing_exponent: FloatArray | None = None
-    is_m_contiguous: BoolArray | None = None
 
 
 @frozen

@@ -63,6 +63,7 @@ class GpuMachine:
 
     Attributes:
         profile: Where the numbers come from.
+        parameters: Class-wide or fitted.
         name: Device name.
         sm_count: SMs or compute units.
         clock_hz: Boost clock, which the peak rates assume.
@@ -101,6 +102,7 @@ class GpuMachine:
     """
 
     profile: GpuProfile
+    parameters: GpuParameters
     name: str
     sm_count: float
     clock_hz: float
@@ -158,6 +160,7 @@ class GpuMachine:
         sm_count, clock = float(profile.sm_count.value), float(profile.boost_clock_hz.value)
         return cls(
             profile=profile,
+            parameters=parameters,
             name=profile.name,
             sm_count=sm_count,
             clock_hz=clock,

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.dtype import DTYPE_BYTES
@@ -41,7 +40,6 @@ _SECTOR_BYTES = 32.0
 def _streamed(
     rows: Rows,
     machine: GpuMachine,
-    parameters: GpuParameters,
     *,
     efficiency: FloatArray | float = 1.0,
     traffic_bytes: FloatArray | None = None,
@@ -54,47 +52,37 @@ def _streamed(
     moved = rows.bytes if traffic_bytes is None else traffic_bytes
     flop = rows.column("flop")
     memory_s = moved / (machine.stream_bytes_per_s * efficiency)
-    compute_s = flop / (machine.vector_flop_per_s * parameters.memory.special_efficiency)
-    latency = parameters.memory.kernel_latency_s if latency_s is None else latency_s
+    compute_s = flop / (machine.vector_flop_per_s * machine.parameters.memory.special_efficiency)
+    latency = machine.parameters.memory.kernel_latency_s if latency_s is None else latency_s
     time_s = np.maximum(compute_s, memory_s) + latency
-    return RowCosts(time_s, compute_s, memory_s, flop, moved, parameters.spread.memory)
+    return RowCosts(time_s, compute_s, memory_s, flop, moved, machine.parameters.spread.memory)
 
 
-def elementwise_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+def elementwise_costs(rows: Rows, machine: GpuMachine) -> RowCosts:
     """Elementwise operators, copies and pooling: streaming.
 
     Bytes over bandwidth, plus a latency, is Little's law (Little, Operations Research 9(3), 1961)
     for one kernel. Estimate: efficiencies are fitted to NeuSight's rows.
     """
-    return _streamed(rows, machine, parameters)
+    return _streamed(rows, machine)
 
 
-def row_wise_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+def row_wise_costs(rows: Rows, machine: GpuMachine) -> RowCosts:
     """Softmax, normalisations and reductions: rows are read, reduced, and (but for reductions) read
     again.
-
-    Short rows leave lanes idle in the reduction: efficiency columns / (columns +
-    reduction_columns).
 
     Two passes over a row: estimate, after the online softmax of Milakov and Gimelshein
     (arXiv:1805.02867, 2018) and its like; efficiencies are fitted to NeuSight's rows.
     """
-    columns = np.maximum(rows["columns"], 1.0)
-    # A batch norm reduces over the pixels of each channel: its long dimension is `rows`.
-    length = np.maximum(rows["rows"], 1.0) if rows.kind == _K.BATCH_NORM else columns
-    filled = length / (length + parameters.memory.reduction_columns)
-    best: FloatArray | float
+    memory = machine.parameters.memory
+    efficiency: FloatArray | float = memory.norm_efficiency
     if rows.kind == _K.SOFTMAX:
-        ratio = np.where(columns > _KEPT_COLUMNS, parameters.memory.long_softmax_ratio, 1.0)
-        best = parameters.memory.softmax_efficiency * ratio
-    else:
-        best = (
-            1.0
-            if rows.kind == _K.REDUCTION or _is_folded_norm(rows)
-            else parameters.memory.norm_efficiency
-        )
-    latency_s = _ROW_PASSES * parameters.memory.kernel_latency_s
-    return _streamed(rows, machine, parameters, efficiency=best * filled, latency_s=latency_s)
+        ratio = np.where(rows["columns"] > _KEPT_COLUMNS, memory.long_softmax_ratio, 1.0)
+        efficiency = memory.softmax_efficiency * ratio
+    elif rows.kind == _K.REDUCTION or _is_folded_norm(rows):
+        efficiency = 1.0
+    latency_s = _ROW_PASSES * memory.kernel_latency_s
+    return _streamed(rows, machine, efficiency=efficiency, latency_s=latency_s)
 
 
 def _is_folded_norm(rows: Rows) -> bool:
@@ -104,38 +92,34 @@ def _is_folded_norm(rows: Rows) -> bool:
     return rows.kind == _K.BATCH_NORM and not bool((rows.graph.phase == int(Phase.BACKWARD)).any())
 
 
-def gather_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+def gather_costs(rows: Rows, machine: GpuMachine) -> RowCosts:
     """Embedding gathers, bags and scatter-adds: rows at random addresses.
 
-    Each row is whole sectors of 32 bytes; rows near `gather_overhead_bytes` open a DRAM page for
-    little data. A scatter-add reads before it writes.
-
-    Sectors of 32 bytes: CUDA C++ Programming Guide, device memory accesses. Estimate: what opening
-    a DRAM page costs.
+    Each row is whole sectors of 32 bytes (CUDA C++ Programming Guide, device memory accesses). A
+    scatter-add reads before it writes.
     """
     width: FloatArray = DTYPE_BYTES[rows.column("dtype")]
     row_bytes = np.maximum(rows["width"] * width, 1.0)
     sectors = np.ceil(row_bytes / _SECTOR_BYTES) * _SECTOR_BYTES
-    efficiency = row_bytes / (sectors + parameters.memory.gather_overhead_bytes)
     moved = rows.bytes
     if rows.kind == _K.SCATTER:
         moved = moved + rows["lookups"] * row_bytes
-    return _streamed(rows, machine, parameters, efficiency=efficiency, traffic_bytes=moved)
+    return _streamed(rows, machine, efficiency=row_bytes / sectors, traffic_bytes=moved)
 
 
-def routing_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+def routing_costs(rows: Rows, machine: GpuMachine) -> RowCosts:
     """Expert routing: small data, several dependent kernels.
 
     Estimate: six kernels of softmax, top-k, sort and permutation, none of them measured alone; one
     of a serving stack's own (vLLM, csrc/moe/grouped_topk_kernels.cu; SGLang, sgl-kernel
     moe_fused_gate; TensorRT-LLM, noAuxTcKernels.cu).
     """
-    passes = _ROUTING_KERNELS if parameters.maker is None else _OWN_ROUTING_PASSES
-    latency_s = passes * parameters.memory.kernel_latency_s
-    return _streamed(rows, machine, parameters, latency_s=latency_s)
+    passes = _ROUTING_KERNELS if machine.parameters.maker is None else _OWN_ROUTING_PASSES
+    latency_s = passes * machine.parameters.memory.kernel_latency_s
+    return _streamed(rows, machine, latency_s=latency_s)
 
 
-def optimizer_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+def optimizer_costs(rows: Rows, machine: GpuMachine) -> RowCosts:
     """Multi-tensor optimizer update: streams parameters, gradients and states; one launch per group
     of tensors.
 
@@ -143,12 +127,10 @@ def optimizer_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     streams.
     """
     launches = np.maximum(np.ceil(rows["tensors"] / _TENSORS_PER_LAUNCH), 1.0)
-    return _streamed(
-        rows, machine, parameters, latency_s=launches * parameters.memory.kernel_latency_s
-    )
+    return _streamed(rows, machine, latency_s=launches * machine.parameters.memory.kernel_latency_s)
 
 
-def tree_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+def tree_costs(rows: Rows, machine: GpuMachine) -> RowCosts:
     """Boosted trees: prediction walks nodes held in cache, histograms add atomically; each touches
     one 32-byte sector.
 
@@ -160,14 +142,14 @@ def tree_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
     visits = rows["rows"] * rows["trees"] * (rows["depth"] + 1.0)
     if rows.kind == _K.TREE_HISTOGRAM:
         visits = visits * rows["features"]
-    base = _streamed(rows, machine, parameters)
+    base = _streamed(rows, machine)
     on_chip_s = visits * _SECTOR_BYTES / machine.vector_operand_bytes_per_s
     compute_s = np.maximum(base.compute_s, on_chip_s)
-    time_s = np.maximum(compute_s, base.memory_s) + parameters.memory.kernel_latency_s
+    time_s = np.maximum(compute_s, base.memory_s) + machine.parameters.memory.kernel_latency_s
     return replace(base, time_s=time_s, compute_s=compute_s)
 
 
-def host_copy_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+def host_copy_costs(rows: Rows, machine: GpuMachine) -> RowCosts:
     """Copies between host and device over the host link.
 
     Latency plus bytes over bandwidth (Hockney, Parallel Computing 20, 1994). Estimate: both
@@ -182,7 +164,9 @@ def host_copy_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
             machine.name, rows.kind.label, "its host link is unknown", "Add host_link."
         )
     moved = rows["bytes"]
-    memory_s = moved / (float(link.bandwidth_bytes_per_s.value) * parameters.host.link_efficiency)
+    memory_s = moved / (
+        float(link.bandwidth_bytes_per_s.value) * machine.parameters.host.link_efficiency
+    )
     nothing = np.zeros(len(rows))
-    time_s = memory_s + parameters.host.copy_latency_s
-    return RowCosts(time_s, nothing, memory_s, nothing, moved, parameters.spread.memory)
+    time_s = memory_s + machine.parameters.host.copy_latency_s
+    return RowCosts(time_s, nothing, memory_s, nothing, moved, machine.parameters.spread.memory)

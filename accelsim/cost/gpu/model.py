@@ -42,7 +42,7 @@ from accelsim.workloads.operator import (
 _K = OperatorKind
 _NORM_KINDS = (_K.LAYER_NORM, _K.RMS_NORM, _K.BATCH_NORM, _K.GROUP_NORM, _K.SOFTMAX, _K.REDUCTION)
 #: Formulas by operator kind; collectives belong to the links, not to the device.
-GPU: Formulas[GpuMachine, GpuParameters] = Formulas("gpu")
+GPU: Formulas[GpuMachine] = Formulas("gpu")
 GPU.register(_K.GEMM, _K.BATCHED_GEMM)(with_surfaces(gemm_costs))
 GPU.register(_K.GROUPED_GEMM)(with_surfaces(grouped_gemm_costs))
 GPU.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)(with_surfaces(attention_costs))
@@ -109,7 +109,7 @@ def cost_gpu(
     used = GpuParameters.class_wide() if parameters is None else parameters
     used = used.of_vendor(device.vendor)
     machine = GpuMachine.of(device, used)
-    costs = GPU.evaluate(graph, machine, used, device.name)
+    costs = GPU.evaluate(graph, machine, device.name)
     of_formula = (costs.log_sigma, costs.shared_log_sigma, costs.outside_decades)
     formula = RowSpread(*(np.asarray(column) for column in of_formula))
     conditions, on_cores = board_conditions(device), machine.uses_matrix_cores

@@ -11,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 
 from accelsim.cost.gpu.gemm import GemmShape, KernelWork, contraction_costs, gemm_compute_s
-from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.dtype import DTYPE_BYTES
@@ -19,7 +18,7 @@ from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import RECURRENT_GATES
 
 
-def recurrent_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+def recurrent_costs(rows: Rows, machine: GpuMachine) -> RowCosts:
     """RNN, LSTM and GRU layers; a backward row (twice the FLOP) runs twice the products and steps.
 
     Appleyard et al., arXiv:1604.01946 (2016). Estimate: the serial time of a step is fitted to
@@ -38,8 +37,8 @@ def recurrent_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     step = GemmShape(directions, batch, gates * hidden, hidden, bytes_each, rate, matrix)
     forward_flop = 2.0 * directions * batch * steps * gates * hidden * (width + hidden)
     passes = np.maximum(rows.column("flop") / np.maximum(forward_flop, 1.0), 1.0)
-    step_s = gemm_compute_s(step, machine, parameters)
-    compute_s = passes * (gemm_compute_s(inputs, machine, parameters) + steps * step_s)
+    step_s = gemm_compute_s(step, machine)
+    compute_s = passes * (gemm_compute_s(inputs, machine) + steps * step_s)
     weights = directions * gates * hidden * hidden * bytes_each
     reread_bytes = np.where(
         weights > machine.l2_bytes, np.maximum(steps - 1.0, 0.0) * weights * passes, 0.0
@@ -48,6 +47,6 @@ def recurrent_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
         compute_s,
         forward_flop * passes,
         rows.bytes + reread_bytes,
-        extra_latency_s=passes * steps * parameters.recurrent.step_s,
+        extra_latency_s=passes * steps * machine.parameters.recurrent.step_s,
     )
-    return contraction_costs(rows, work, machine, parameters, parameters.spread.recurrent)
+    return contraction_costs(rows, work, machine, machine.parameters.spread.recurrent)

@@ -9,16 +9,12 @@ of whole models do not.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from accelsim.cost.gpu.machine import GpuMachine, cache_bytes_per_s, join_times
 from accelsim.cost.table import RowCosts
 from accelsim.workloads.graph import FloatArray
-
-if TYPE_CHECKING:
-    from accelsim.cost.gpu.gpu_parameters import GpuParameters
 
 #: Where and how steeply the cache's hits end, against its capacity: GEMM tables of an L40S and an
 #: RTX PRO 6000 (96 and 128 MiB of cache), whose times step where five copies of the weights stop
@@ -46,9 +42,7 @@ def cached_share(cycle_bytes: FloatArray, cache_bytes: float) -> FloatArray:
     return 1.0 / (1.0 + over**_STEEPNESS)
 
 
-def with_cached_operands(
-    costs: RowCosts, cycle_bytes: FloatArray, machine: GpuMachine, parameters: GpuParameters
-) -> RowCosts:
+def with_cached_operands(costs: RowCosts, cycle_bytes: FloatArray, machine: GpuMachine) -> RowCosts:
     """Costs of the second and later passes over the same operands.
 
     Estimate: hits move at the cache's rate, `cache_bytes_per_s`.
@@ -57,13 +51,12 @@ def with_cached_operands(
         costs: Costs with all traffic to memory, r rows.
         cycle_bytes: Bytes touched from one use of a row's operands to the next, shape (r,).
         machine: GPU.
-        parameters: Class-wide or fitted.
     """
     share = cached_share(cycle_bytes, machine.l2_bytes)
     cache_rate = max(cache_bytes_per_s(machine), machine.stream_bytes_per_s)
     relief = 1.0 - machine.stream_bytes_per_s / cache_rate
     memory_s = costs.memory_s * (1.0 - share * relief)
-    exponent = parameters.gemm.overlap_exponent
+    exponent = machine.parameters.gemm.overlap_exponent
     gained = join_times(costs.compute_s, costs.memory_s, exponent) - join_times(
         costs.compute_s, memory_s, exponent
     )

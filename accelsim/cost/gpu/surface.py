@@ -59,7 +59,7 @@ _MOST_TAPS, _MOST_INPUTS, _SPARSE = 400, 7, 15
 #: Operators whose axes are dimensions as they are.
 _PLAIN = frozenset({"gemm", "batched_gemm", "rows"})
 _ATTENTION_FORMS = ("", " window", " latent", " backward", " full")
-Formula = Callable[[Rows, "GpuMachine", "GpuParameters"], RowCosts]
+Formula = Callable[[Rows, "GpuMachine"], RowCosts]
 
 
 def coordinates(
@@ -217,20 +217,20 @@ def with_surfaces(formula: Formula) -> Formula:
     """
 
     @wraps(formula)
-    def with_measured_shape(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-        costs = formula(rows, machine, parameters)
+    def with_measured_shape(rows: Rows, machine: GpuMachine) -> RowCosts:
+        costs, parameters = formula(rows, machine), machine.parameters
         conditions = parameters.conditions
         if conditions is not None:
             cycle_bytes = conditions.cycle_bytes[rows.index]
-            costs = with_cached_operands(costs, cycle_bytes, machine, parameters)
+            costs = with_cached_operands(costs, cycle_bytes, machine)
         if not parameters.surfaces:
             return costs
-        shaped = _on_surfaces(costs, rows, machine, parameters)
+        shaped = _on_surfaces(costs, rows, machine)
         if conditions is not None or rows.kind not in FILLED:
             return shaped
 
         def filled_s(filled: FilledRows) -> FloatArray:
-            costs, factor = formula(filled, machine, parameters), np.ones(len(filled))
+            costs, factor = formula(filled, machine), np.ones(len(filled))
             for surface, index, sizes in _placed(filled, parameters):
                 factor[index] = np.exp(surface(sizes))
             return _scaled(costs, factor, filled, machine, is_sustained=True).time_s
@@ -246,10 +246,9 @@ def _within(costs: RowCosts, time_s: FloatArray) -> RowCosts:
     return replace(costs, time_s=time_s, **parts)
 
 
-def _on_surfaces(
-    costs: RowCosts, rows: Rows, machine: GpuMachine, parameters: GpuParameters
-) -> RowCosts:
+def _on_surfaces(costs: RowCosts, rows: Rows, machine: GpuMachine) -> RowCosts:
     """Costs of rows, those with a surface as it says."""
+    parameters = machine.parameters
     factor = np.ones(len(rows))
     formula_sigma = np.asarray(costs.log_sigma, dtype=np.float64)
     sigma = np.broadcast_to(formula_sigma, (len(rows),)).copy()

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from accelsim.cost.contraction import Contraction
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.graph import FloatArray
@@ -274,24 +273,3 @@ def _operand_bytes(
     past = (stationary - stays) * np.maximum(blocks / parts, 1.0)
     best: FloatArray = (parts * streamed + stays + past).min(axis=0)
     return best
-
-
-def pack_groups(
-    shape: Contraction, rows: FloatArray | float, columns: FloatArray | float
-) -> Contraction:
-    """Grouped products side by side on the array's diagonal, as many as its rows and columns hold.
-
-    Estimate: block-diagonal packing of groups, which compilers may or may not do.
-
-    Args:
-        shape: Products, shape (r,).
-        rows: Array height.
-        columns: Array width.
-
-    Returns:
-        The larger products, shape (r,).
-    """
-    fit = np.minimum(rows // np.maximum(shape.k, 1.0), columns // np.maximum(shape.n, 1.0))
-    together = np.clip(fit, 1.0, np.maximum(shape.groups, 1.0))
-    groups = np.ceil(shape.groups / together)
-    return Contraction(groups, shape.m, shape.n * together, shape.k * together)

@@ -52,7 +52,6 @@ class SystolicParameters:
             no vector rate.
         resident_fraction: Share of the scratchpad that activations may take between operators; 0
             sends all to memory.
-        gather_line_bytes: Least bytes of one random read of main memory.
         row_stationary_efficiency_fraction: Share of cycles a row-stationary array computes (the
             rest loads and drains).
         row_stationary_map_ratio: Bytes of a map that a row-stationary chip coded, over its values'.
@@ -71,7 +70,6 @@ class SystolicParameters:
     vector_efficiency_fraction: float
     vector_operations_per_column: float
     resident_fraction: float
-    gather_line_bytes: float
     row_stationary_efficiency_fraction: float
     row_stationary_map_ratio: float
     causal_score_operations: float
@@ -105,6 +103,7 @@ class AsicMachine:
 
     Attributes:
         name: Device name, for messages.
+        values: Parameters of the class.
         rows: Array height.
         columns: Array width.
         count: Arrays.
@@ -132,6 +131,7 @@ class AsicMachine:
     """
 
     name: str
+    values: SystolicParameters
     rows: float
     columns: float
     count: int
@@ -234,6 +234,7 @@ def asic_machine(device: AsicProfile, values: SystolicParameters) -> AsicMachine
     memory = _memory_bandwidth(device)
     return AsicMachine(
         name=device.name,
+        values=values,
         rows=float(arrays.rows.value),
         columns=float(arrays.columns.value),
         count=arrays.count.value,

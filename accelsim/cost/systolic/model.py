@@ -28,7 +28,6 @@ from accelsim.cost.contraction import (
     window_volume,
 )
 from accelsim.cost.systolic.cycles import (
-    pack_groups,
     pipelined_cycles,
     row_stationary_active_pes,
     row_stationary_product_pes,
@@ -57,7 +56,7 @@ from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
 from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 
 _K = OperatorKind
-FORMULAS: Formulas[AsicMachine, SystolicParameters] = Formulas("asic")
+FORMULAS: Formulas[AsicMachine] = Formulas("asic")
 #: Spread of ln(measured over predicted) of networks on one chip about what they share there, 0.03
 #: to 0.28 on four chips (suite asic-networks); how far chips lie apart is the spread of their
 #: stacks.
@@ -102,7 +101,7 @@ def cost_systolic(
     labels = [path or name for path, name in zip(graph.path, graph.name, strict=True)]
     refuse_rows(graph, device.name, labels, _refusals(graph, device))
     machine = asic_machine(device, values).running(graph, device, values.samples)
-    costs = FORMULAS.evaluate(graph, machine, values, device.name)
+    costs = FORMULAS.evaluate(graph, machine, device.name)
     rates = energy_rates(device, values.energy_overhead_ratio)
     return assemble_table(graph, costs, rates)
 
@@ -145,23 +144,19 @@ def _refusals(graph: OperatorGraph, device: AsicProfile) -> tuple[tuple[BoolArra
 # -- matrix arrays
 
 
-def _cycles(
-    m: FloatArray, n: FloatArray, k: FloatArray, machine: AsicMachine, values: SystolicParameters
-) -> FloatArray:
+def _cycles(m: FloatArray, n: FloatArray, k: FloatArray, machine: AsicMachine) -> FloatArray:
     """Cycles of one product on one array.
 
     SCALE-Sim (Samajdar et al., ISPASS 2020); row-stationary: Chen et al., JSSC 52(1), 2017.
     """
     if machine.dataflow is Dataflow.ROW_STATIONARY:
         active = row_stationary_product_pes(m, machine.rows, machine.columns)
-        return m * n * k / (active * values.row_stationary_efficiency_fraction)
-    form = pipelined_cycles if values.pipelined else systolic_cycles
+        return m * n * k / (active * machine.values.row_stationary_efficiency_fraction)
+    form = pipelined_cycles if machine.values.pipelined else systolic_cycles
     return form(m, n, k, machine.rows, machine.columns, machine.dataflow)
 
 
-def split_cycles(
-    shape: Contraction, machine: AsicMachine, values: SystolicParameters
-) -> FloatArray:
+def split_cycles(shape: Contraction, machine: AsicMachine) -> FloatArray:
     """Cycles until the last array ends, under the best split of groups, pixels and filters over the
     arrays.
 
@@ -176,29 +171,26 @@ def split_cycles(
     Args:
         shape: Products, shape (r,).
         machine: Arrays.
-        values: Parameters.
 
     Returns:
         Cycles, shape (r,).
     """
     if machine.count == 1:
-        return shape.groups * _cycles(shape.m, shape.n, shape.k, machine, values)
-    best = _shared_cycles(shape, np.ones_like(shape.groups), machine, values)
+        return shape.groups * _cycles(shape.m, shape.n, shape.k, machine)
+    best = _shared_cycles(shape, np.ones_like(shape.groups), machine)
     if machine.dataflow is not Dataflow.OUTPUT_STATIONARY:
         used = np.clip(shape.groups, 1.0, machine.count)
-        return np.minimum(best, _shared_cycles(shape, used, machine, values))
+        return np.minimum(best, _shared_cycles(shape, used, machine))
     for (cut, blocks), (m, n) in product(_CUTS, ((shape.m, shape.n), (shape.n, shape.m))):
         arrays = machine.in_row_blocks(blocks)
         cut_shape = replace(shape, groups=shape.groups * cut, m=m, n=n, k=np.ceil(shape.k / cut))
         added = (cut - 1) * shape.groups * m * n / (machine.count * machine.columns)
         used = np.clip(cut_shape.groups, 1.0, arrays.count)
-        best = np.minimum(best, _shared_cycles(cut_shape, used, arrays, values) + added)
+        best = np.minimum(best, _shared_cycles(cut_shape, used, arrays) + added)
     return best
 
 
-def _shared_cycles(
-    shape: Contraction, used: FloatArray, machine: AsicMachine, values: SystolicParameters
-) -> FloatArray:
+def _shared_cycles(shape: Contraction, used: FloatArray, machine: AsicMachine) -> FloatArray:
     """Cycles where so many groups run side by side, each on its share of the arrays.
 
     Folds of Samajdar et al., SCALE-Sim, ISPASS 2020; equal shares are an estimate.
@@ -207,7 +199,7 @@ def _shared_cycles(
     best = np.full(shape.m.shape, np.inf)
     for pixels, filters in _splits(shape, left, machine):
         m, n = np.ceil(shape.m / pixels), np.ceil(shape.n / filters)
-        best = np.minimum(best, rounds * _cycles(m, n, shape.k, machine, values))
+        best = np.minimum(best, rounds * _cycles(m, n, shape.k, machine))
     return best
 
 
@@ -291,9 +283,7 @@ def _refuse_small_scratchpad(rows: Rows, shape: Contraction, machine: AsicMachin
         )
 
 
-def _compute_s(
-    rows: Rows, shape: Contraction, machine: AsicMachine, values: SystolicParameters
-) -> FloatArray:
+def _compute_s(rows: Rows, shape: Contraction, machine: AsicMachine) -> FloatArray:
     """Array time of products; depthwise windows may be faster on the vector unit.
 
     Where an array contracts over the partitions of its memory, a window is a sum of products, one
@@ -308,19 +298,18 @@ def _compute_s(
     if machine.dataflow is Dataflow.ROW_STATIONARY and rows.kind is _K.CONV:
         heights = rows["kernel_h"], rows["out_h"]
         active = row_stationary_active_pes(*heights, machine.rows, machine.columns)
-        rate = machine.count * active * values.row_stationary_efficiency_fraction
+        rate = machine.count * active * machine.values.row_stationary_efficiency_fraction
         return cycle_s * shape.flop / 2.0 / rate
     if rows.kind not in CONV_KINDS:
-        return cycle_s * split_cycles(shape, machine, values)
+        return cycle_s * split_cycles(shape, machine)
     is_sum = machine.convolves_taps and rows.kind is _K.CONV
     taps = window_volume(rows) if is_sum else np.ones(len(rows))
     tap = replace(shape, k=shape.k / taps)
-    packed = pack_groups(tap, machine.rows, machine.columns)
-    return np.minimum(taps * cycle_s * split_cycles(packed, machine, values), on_vector)
+    return np.minimum(taps * cycle_s * split_cycles(tap, machine), on_vector)
 
 
 @FORMULAS.register(_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM, *sorted(CONV_KINDS))
-def _product(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
+def _product(rows: Rows, machine: AsicMachine) -> RowCosts:
     """A product run whole, or in parts of its batch whose activations stay on chip.
 
     Elementwise operators fused behind it run on the vector unit as results leave the array: the
@@ -333,7 +322,7 @@ def _product(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> Ro
     epilogue_s = rows.epilogue_flop / machine.vector_flop_per_s[rows.column("dtype")]
     flop = weight_density(rows, machine) * shape.flop
     moved = contraction_bytes(rows, shape, machine)
-    compute = np.maximum(_compute_s(rows, shape, machine, values), epilogue_s)
+    compute = np.maximum(_compute_s(rows, shape, machine), epilogue_s)
     unsplit = _array_costs(rows, shape, compute, flop, moved, machine)
     parts = batch_parts(rows, machine)
     index = np.flatnonzero((parts > 1) & np.isfinite(parts))
@@ -341,9 +330,7 @@ def _product(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> Ro
         return unsplit
     split_rows, count = Rows(rows.graph, rows.index[index], rows.kind), parts[index]
     part_shape = in_parts(split_rows, contraction(split_rows), count)
-    compute = np.maximum(
-        count * _compute_s(split_rows, part_shape, machine, values), epilogue_s[index]
-    )
+    compute = np.maximum(count * _compute_s(split_rows, part_shape, machine), epilogue_s[index])
     moved = parts_bytes(split_rows, machine, count)
     split = _array_costs(split_rows, part_shape, compute, flop[index], moved, machine)
     late = (count - 1.0) * machine.operator_start_s
@@ -351,7 +338,7 @@ def _product(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> Ro
 
 
 @FORMULAS.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)
-def _attention(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
+def _attention(rows: Rows, machine: AsicMachine) -> RowCosts:
     """Two products on the arrays and softmax of their scores on the vector unit, a pipeline over
     the heads.
 
@@ -370,16 +357,16 @@ def _attention(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
         _on_all_cores(product_shape, rows.kind, machine)
         for product_shape in (parts.scores, parts.context)
     )
-    cycles = split_cycles(scores, machine, values) + split_cycles(context, machine, values)
+    cycles = split_cycles(scores, machine) + split_cycles(context, machine)
     steps = np.maximum(scores.groups / machine.core_count, 1.0)
     cycles = np.where(is_text, steps * _key_cycles(scores, machine), cycles)
     forward = parts.scores.flop + parts.context.flop
     passes = np.divide(parts.flop, forward, out=np.zeros(len(rows)), where=forward > 0)
-    operations = np.where(is_text, values.causal_score_operations, 6.0)
+    operations = np.where(is_text, machine.values.causal_score_operations, 6.0)
     softmax = operations * passes * parts.pairs / machine.vector_flop_per_s[codes]
     products = cycles * passes * machine.seconds_per_cycle[codes]
     wait_s = np.minimum(products, softmax) / np.maximum(scores.groups, 1.0)
-    starts = np.where(is_text, steps * values.attention_step_s, 0.0)
+    starts = np.where(is_text, steps * machine.values.attention_step_s, 0.0)
     compute = np.maximum(products, softmax) + wait_s + starts
     # Keys and values of earlier tokens come from the cache in main memory.
     is_cached = rows["kv_len"] > rows["q_len"]
@@ -400,7 +387,7 @@ def _key_cycles(scores: Contraction, machine: AsicMachine) -> FloatArray:
 
 
 @FORMULAS.register(_K.RNN, _K.LSTM, _K.GRU)
-def _recurrent(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
+def _recurrent(rows: Rows, machine: AsicMachine) -> RowCosts:
     """All inputs in one product, then one dependent product per step; weights stay on chip between
     steps if they fit.
 
@@ -409,7 +396,7 @@ def _recurrent(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     parts = recurrence(rows)
     codes = rows.column("dtype")
     input_cycles, step_cycles = (
-        split_cycles(_on_all_cores(product_shape, rows.kind, machine), machine, values)
+        split_cycles(_on_all_cores(product_shape, rows.kind, machine), machine)
         for product_shape in (parts.inputs, parts.step)
     )
     density = weight_density(rows, machine)
@@ -458,9 +445,8 @@ def _vector_costs(
     _K.MOE_ROUTING,
     _K.COPY,
 )
-def _vector(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
+def _vector(rows: Rows, machine: AsicMachine) -> RowCosts:
     """Passes of the vector unit. Roofline (Williams et al., CACM 52(4), 2009)."""
-    del values
     weights: FloatArray = rows.column("weight_bytes")
     parts = batch_parts(rows, machine)
     on_chip = np.isfinite(parts)
@@ -470,26 +456,14 @@ def _vector(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> Row
     return _vector_costs(rows, machine, moved, late)
 
 
-@FORMULAS.register(_K.OPTIMIZER)
-def _optimizer(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
-    del values
+@FORMULAS.register(_K.OPTIMIZER, _K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER)
+def _from_memory(rows: Rows, machine: AsicMachine) -> RowCosts:
+    """Updates, and rows of a table: all operands are in main memory."""
     return _vector_costs(rows, machine, rows.bytes)
 
 
-@FORMULAS.register(_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER)
-def _gather(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
-    """Random rows of a table in main memory, each at least one burst.
-
-    Estimate: a row shorter than a burst wastes the rest of it.
-    """
-    row_bytes = rows["width"] * DTYPE_BYTES[rows.column("dtype")]
-    wasted = rows["lookups"] * np.maximum(values.gather_line_bytes - row_bytes, 0.0)
-    return _vector_costs(rows, machine, rows.bytes + np.where(row_bytes > 0, wasted, 0.0))
-
-
 @FORMULAS.register(_K.HOST_TO_DEVICE, _K.DEVICE_TO_HOST)
-def _transfer(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
-    del values
+def _transfer(rows: Rows, machine: AsicMachine) -> RowCosts:
     moved = rows["bytes"]
     time = moved / machine.host_bytes_per_s
     zero = np.zeros(len(rows))
