@@ -41,7 +41,7 @@ def evidence_text(report: Values) -> str:
 
 def spreads_text(spreads: Values) -> str:
     """Spreads by place, a line each."""
-    lines = ",\n".join(f"{_compact(place)}:{_compact(entry)}" for place, entry in spreads.items())
+    lines = ",\n".join(f"{_compact(key)}:{_compact(entry)}" for key, entry in spreads.items())
     return f"{{\n{lines}\n}}"
 
 

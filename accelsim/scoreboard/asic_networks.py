@@ -45,11 +45,11 @@ def network_row(record: Values) -> MeasuredRun:
         }
     )
     model = record["model"]
-    named = replace(row, group=model, label=f"{model}-{sizes['batch']:.0f}")
-    cores = 1 if named.run is None else value_of(named.run.run.device.core_count, 1)
+    label = replace(row, group=model, label=f"{model}-{sizes['batch']:.0f}")
+    cores = 1 if label.run is None else value_of(label.run.run.device.core_count, 1)
     programs = round(record["programs"])
-    is_full = named.run is None or programs == min(cores, sizes["batch"])
-    return named if is_full else named.refused(f"{programs} programs on {cores} cores")
+    is_full = label.run is None or programs == min(cores, sizes["batch"])
+    return label if is_full else label.refused(f"{programs} programs on {cores} cores")
 
 
 _SIZES = ("batch", "seq_len", "image_size")

@@ -84,20 +84,20 @@ _ONE_POWER = 2.0
 def knees(rows: Sequence[ScoredRows]) -> Document:
     """The batch size from which more does not help, measured and predicted, of every sweep."""
     runs = []
-    for part in rows:
+    for batch_rows in rows:
         sweeps: dict[str, list[tuple[int, int]]] = {}
-        for index, label in enumerate(part.label.tolist() if not part.refusal else ()):
+        for index, label in enumerate(batch_rows.label.tolist() if not batch_rows.refusal else ()):
             if match := re.fullmatch(r"(.* inference .*) batch (\d+) sweep", label):
                 sweeps.setdefault(match[1], []).append((int(match[2]), index))
         for name, points in sweeps.items():
             if len(points) > 2:
                 batch, index = np.array(sorted(points)).T
-                times = (part.measured_s[index], part.predicted_s[index])
+                times = (batch_rows.measured_s[index], batch_rows.predicted_s[index])
                 measured, predicted = (knee_batch(batch.astype(float), time) for time in times)
                 ratio = max(measured, predicted) / min(measured, predicted)
                 runs.append(
                     {
-                        "device": part.device,
+                        "device": batch_rows.device,
                         "sweep": name,
                         "measured_batch": measured,
                         "predicted_batch": predicted,
@@ -120,18 +120,18 @@ def load(folder: DataFolder) -> list[MeasuredBatch]:
     """Batches of both tables, by device."""
     rows: list[MeasuredRun] = []
     if (table := folder.table(MEASUREMENTS_SCHEMA)) is not None:
-        asked = table.take(_is_asked(table))
-        note_unknown_devices(folder, asked)
-        wanted = np.where(asked["metric"] == "throughput", "images/s", "ms")
-        rows += _read(asked, folder.refuse_units(asked, wanted), _measurement)
+        scored = table.take(_is_asked(table))
+        note_unknown_devices(folder, scored)
+        wanted = np.where(scored["metric"] == "throughput", "images/s", "ms")
+        rows += _read(scored, folder.refuse_units(scored, wanted), _measurement)
     if (examples := folder.table(EXAMPLES_SCHEMA)) is not None:
-        asked = examples.take(_is_image_throughput(examples))
-        note_unknown_devices(folder, asked, "gpu")
-        wanted = np.where(np.isin(asked["unit"], _STATED_IN_HEADER), "", "img/s")
-        seen = Counter((_table_of(record), record["batch"]) for record in asked.records())
+        scored = examples.take(_is_image_throughput(examples))
+        note_unknown_devices(folder, scored, "gpu")
+        wanted = np.where(np.isin(scored["unit"], _STATED_IN_HEADER), "", "img/s")
+        seen = Counter((_table_of(record), record["batch"]) for record in scored.records())
         merged = {table for (table, _), count in seen.items() if count > 1}
         read = partial(_example, merged=merged)
-        rows += _read(asked, folder.refuse_units(asked, wanted), read)
+        rows += _read(scored, folder.refuse_units(scored, wanted), read)
     return run_batches(rows, RunModel(gpu_of, run_roofline_s, run_time_s))
 
 
@@ -162,12 +162,12 @@ def _is_asked(table: Table) -> Mask:
     sweep = np.char.startswith(source, _SWEEP)
     latency = table["metric"] == "latency_avg"
     training = (table["phase"] == "train") & (table["metric"] == "throughput")
-    asked: Mask = (
+    is_scored: Mask = (
         (table["n_devices"] == "1")
         & (table["batch"] != "")
         & (torch7 | (sweep & (latency | training)))
     )
-    return asked
+    return is_scored
 
 
 def _measurement(record: Values, reason: str) -> MeasuredRun:
@@ -234,10 +234,10 @@ def _is_image_throughput(table: Table) -> Mask:
     """Throughput rows of image families on one GPU; tables of inference may leave the count out."""
     header = np.char.find(table["metric_header"], "hroughput") >= 0
     inferred = (table["n_gpus"] == "") & (table["task_mode"] == "inference")
-    one = np.isin(table["n_gpus"], ["1", "1.0"]) | inferred
-    asked: Mask = header & one & np.isin(table["family"], _FAMILIES)
-    asked &= table["metric_kind"] == "throughput"
-    return asked
+    is_one_gpu = np.isin(table["n_gpus"], ["1", "1.0"]) | inferred
+    is_scored: Mask = header & is_one_gpu & np.isin(table["family"], _FAMILIES)
+    is_scored &= table["metric_kind"] == "throughput"
+    return is_scored
 
 
 def _table_of(record: Values) -> tuple[Any, ...]:
@@ -266,24 +266,27 @@ def _example(record: Values, reason: str, merged: Collection[tuple[Any, ...]]) -
     if reason:
         return row.refused(reason)
 
-    def run() -> ModelRun:
-        image = int(size.partition("x")[0]) if size else 0
-        shape = PassShape(batch=batch, image_size=image)
-        formats = precision(_EXAMPLE_PRECISIONS[form])
-        model = workload_of(_example_model(family, image))
-        ran = stack(_STACKS[record["framework"]])
-        replays = ran.name == "mxnet" and gpu_of(row.device).year >= _REPLAYS_SINCE
-        path = ran.paths["graph" if replays else "eager"]
-        return ModelRun(
-            *(model, shape, formats, Execution(path.launch), _EXAMPLE_PHASES[mode]),
-            is_autocast=ran.name == "pytorch" and form == "amp" and mode == "inference",
-            fuses=path.fuses,
-            host=ran.version.gpu_host_ratio,
-            spread=ran.log_sigmas("gpu", mode)["whole"],
-        )
+    run = _with_run(row, partial(_example_run, record, batch, size))
+    return run if run.run is None else replace(run, group=run.run.workload.name)
 
-    named = _with_run(row, run)
-    return named if named.run is None else replace(named, group=named.run.workload.name)
+
+def _example_run(record: Values, batch: int, size: str) -> ModelRun:
+    """What an example of a framework ran, on images of a size such as ``224x224``."""
+    image = int(size.partition("x")[0]) if size else 0
+    shape = PassShape(batch=batch, image_size=image)
+    form, mode = record["precision"], record["task_mode"]
+    model = workload_of(_example_model(record["family"], image))
+    framework = stack(_STACKS[record["framework"]])
+    replays = framework.name == "mxnet" and gpu_of(record["gpu"]).year >= _REPLAYS_SINCE
+    path = framework.paths["graph" if replays else "eager"]
+    return ModelRun(
+        *(model, shape, precision(_EXAMPLE_PRECISIONS[form])),
+        *(Execution(path.launch), _EXAMPLE_PHASES[mode]),
+        is_autocast=framework.name == "pytorch" and form == "amp" and mode == "inference",
+        fuses=path.fuses,
+        host=framework.version.gpu_host_ratio,
+        spread=framework.log_sigmas("gpu", mode)["whole"],
+    )
 
 
 def _ambiguity(record: Values, batch: int, *, is_merged: bool) -> str:
@@ -309,8 +312,8 @@ def _batch_size(cell: str, form: str) -> int:
     """Batch of a row, 0 where it is not stated; "64 (FP32) / 128 (AMP)" gives the one of the row's
     precision.
     """
-    for part in cell.split("/"):
-        match = re.fullmatch(r"\s*(\d+)\s*\((\w+)\)\s*", part)
+    for alternative in cell.split("/"):
+        match = re.fullmatch(r"\s*(\d+)\s*\((\w+)\)\s*", alternative)
         if match and match[2].upper().rstrip("32") == form.upper().rstrip("32"):
             return int(match[1])
     return _size(cell)

@@ -66,14 +66,8 @@ def read_records(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
                 records.append(row)
                 lines.append(reader.line_num)
                 cells += len(row)
-                if cells > MOST_CELLS:
-                    raise FileRefusedError(
-                        "too large", f"has more than {MOST_CELLS:,} cells, the most that are read"
-                    )
-                if len(records) > MOST_ROWS + 1:
-                    raise FileRefusedError(
-                        "too large", f"has more than {MOST_ROWS:,} rows, the most that are read"
-                    )
+                _check_size(cells, MOST_CELLS, "cells")
+                _check_size(len(records) - 1, MOST_ROWS, "rows")
     except csv.Error as error:
         raise FileRefusedError(
             "not CSV", f"is not well-formed CSV: {error}", row=reader.line_num
@@ -88,6 +82,13 @@ def read_records(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
     if not records:
         raise FileRefusedError("empty", "is empty; expected a header line", row=1)
     return _checked_header(records[0]), records[1:], lines[1:]
+
+
+def _check_size(count: int, most: int, unit: str) -> None:
+    if count > most:
+        raise FileRefusedError(
+            "too large", f"has more than {most:,} {unit}, the most that are read"
+        )
 
 
 def _checked_header(cells: list[str]) -> list[str]:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,15 +109,15 @@ def schema_of(file: str, entry: Values) -> Schema:
             allowed=frozenset(allowed.get(name, ())),
             largest=largest.get(name, _LARGEST),
         )
-        for words, names in entry.items()
-        for kind, _, lack in [words.partition(" or ")]
+        for kind_and_lack, names in entry.items()
+        for kind, _, lack in [kind_and_lack.partition(" or ")]
         if kind in _REASONS
         for name in names
     ]
     tolerance = entry.get("repeat_tolerance_fraction", 0.0)
     key = tuple(entry.get("key", ()))
-    whole = entry.get("whole", "")
-    return Schema(file, tuple(columns), key, tolerance, whole)
+    whole_column = entry.get("whole", "")
+    return Schema(file, tuple(columns), key, tolerance, whole_column)
 
 
 def schema(file: str) -> Schema:
@@ -154,12 +154,12 @@ class DataProblem:
     detail: str
 
     def __str__(self) -> str:
-        place = [self.file]
+        position = [self.file]
         if self.row is not None:
-            place.append(f"row {self.row}")
+            position.append(f"row {self.row}")
         if self.column is not None:
-            place.append(f"column {self.column}")
-        return f"{', '.join(place)}: {self.detail}"
+            position.append(f"column {self.column}")
+        return f"{', '.join(position)}: {self.detail}"
 
 
 @frozen(eq=False)
@@ -254,9 +254,9 @@ class DataFolder:
         """
         wrong: Mask = (wanted != "") & (table["unit"] != wanted)
         for row in np.flatnonzero(wrong).tolist():
-            found = str(table["unit"][row])[:40]
+            given_unit = str(table["unit"][row])[:40]
             unit = str(wanted[row])
-            detail = f"{found!r} is not {unit!r}, the unit of such rows"
+            detail = f"{given_unit!r} is not {unit!r}, the unit of such rows"
             self.problems.append(
                 DataProblem(table.file, int(table.line[row]), "unit", "wrong unit", detail)
             )
@@ -287,32 +287,19 @@ class DataFolder:
     def _checked(
         self, name: str, schema: Schema, header: list[str], rows: list[list[str]], lines: list[int]
     ) -> Table:
-        for column in schema.columns:
-            _check_column(column, header)
+        _check_header(schema, header)
         line = np.array(lines, dtype=np.int64)
         usable = np.ones(len(rows), dtype=bool)
 
-        def refuse(column: str | None, reason: str, wrong: Mapping[int, str]) -> None:
-            """Record rows that cannot be used, and take them out."""
-            for index, detail in wrong.items():
-                if usable[index]:
-                    place = (name, int(line[index]), column)
-                    self.problems.append(DataProblem(*place, reason, detail))
-                    usable[index] = False
-
-        width = len(header)
-        ragged = {
-            index: f"has {len(row)} cells, the header {width}"
-            for index, row in enumerate(rows)
-            if len(row) != width
-        }
+        refuse = partial(self._refuse, name, line, usable)
+        ragged = _ragged(header, rows)
         if ragged and schema.whole:
             first = min(ragged)
             raise FileRefusedError("wrong number of cells", ragged[first], row=int(line[first]))
         refuse(None, "wrong number of cells", ragged)
-        empty = [""] * width
-        whole_rows = (empty if index in ragged else row for index, row in enumerate(rows))
-        cells = dict(zip(header, zip(*whole_rows, strict=True), strict=False))
+        empty = [""] * len(header)
+        full_rows = (empty if index in ragged else row for index, row in enumerate(rows))
+        cells = dict(zip(header, zip(*full_rows, strict=True), strict=False))
         columns: Document = {}
         for column in schema.columns:
             raw = cells.get(column.name, ("",) * len(rows))
@@ -324,11 +311,27 @@ class DataFolder:
             refuse(times[0], "repeated row with another time", wrong)
         if schema.whole:
             usable &= ~np.isin(columns[schema.whole], columns[schema.whole][~usable])
-        bad = Counter(
-            f"bad data: {p.reason}" for p in self.problems if p.file == name and p.row is not None
-        )
-        kept = {key: values[usable] for key, values in columns.items()}
-        return Table(name, line[usable], kept, dict(bad))
+        return Table(name, line, columns, self._bad_rows_of(name)).take(usable)
+
+    def _refuse(
+        self,
+        name: str,
+        line: IntArray,
+        usable: Mask,
+        column: str | None,
+        reason: str,
+        wrong: Mapping[int, str],
+    ) -> None:
+        """Record rows that cannot be used, and take them out."""
+        for index, detail in wrong.items():
+            if usable[index]:
+                self.problems.append(DataProblem(name, int(line[index]), column, reason, detail))
+                usable[index] = False
+
+    def _bad_rows_of(self, name: str) -> dict[str, int]:
+        """Rows of a file refused so far, by reason."""
+        rows = (p for p in self.problems if p.file == name and p.row is not None)
+        return dict(Counter(f"bad data: {problem.reason}" for problem in rows))
 
 
 #: Archives that are refused by name, since their tables were surely meant to be read.
@@ -347,6 +350,21 @@ _WANTED: Mapping[Kind, str] = {
 }
 
 
+def _ragged(header: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[int, str]:
+    """Rows that have not as many cells as the header, with what is wrong."""
+    width = len(header)
+    return {
+        index: f"has {len(row)} cells, the header {width}"
+        for index, row in enumerate(rows)
+        if len(row) != width
+    }
+
+
+def _check_header(schema: Schema, header: Sequence[str]) -> None:
+    for column in schema.columns:
+        _check_column(column, header)
+
+
 def _check_column(column: Column, header: Sequence[str]) -> None:
     """Refuse a header without the column, and say which column looks like it, or has it in another
     unit.
@@ -358,8 +376,8 @@ def _check_column(column: Column, header: Sequence[str]) -> None:
         others = {stem, *(f"{stem}_{other}" for other in _UNITS)}
         near = next((name for name in header if name.lower() in others), None)
         if near is not None:
-            said = f"is missing, but there is {near!r}: give it in {unit} as {column.name!r}"
-            raise FileRefusedError("wrong unit", said, row=1, column=column.name)
+            detail = f"is missing, but there is {near!r}: give it in {unit} as {column.name!r}"
+            raise FileRefusedError("wrong unit", detail, row=1, column=column.name)
     close = get_close_matches(column.name.lower(), header, n=1, cutoff=0.75)
     hint = f"; {close[0]!r} is there" if close else ""
     raise FileRefusedError(
@@ -437,8 +455,8 @@ def _repeats(
         high = times[rows].max()
         if len(rows) > 1 and high > low * (1.0 + schema.repeat_tolerance_fraction):
             others = ", ".join(map(str, line[rows].tolist()))
-            said = f"rows {others} are one configuration with times from {low:g} to {high:g}"
-            wrong |= dict.fromkeys(rows, said)
+            detail = f"rows {others} are one configuration with times from {low:g} to {high:g}"
+            wrong |= dict.fromkeys(rows, detail)
     return wrong
 
 

@@ -71,7 +71,7 @@ class DeviceRows:
         """Predicted / measured - 1, shape (n,)."""
         return self.predicted / self.measured - 1.0
 
-    def row(self, place: int) -> Document:
+    def row(self, index: int) -> Document:
         """A row's figures by name."""
         numbers = {
             "measured": self.measured,
@@ -80,9 +80,9 @@ class DeviceRows:
             "high": self.high,
             "error_fraction": self.error,
         }
-        named = {"device": self.device, "group": self.group[place], "label": self.label[place]}
-        named |= {"tier": self.tier[place]}
-        return named | {name: float(column[place]) for name, column in numbers.items()}
+        texts = {"device": self.device, "group": self.group[index], "label": self.label[index]}
+        texts |= {"tier": self.tier[index]}
+        return texts | {name: float(column[index]) for name, column in numbers.items()}
 
     def sample(self, most: int) -> IntArray:
         """At most `most` rows: those farthest off and others at random; ascending indices.
@@ -100,48 +100,53 @@ class DeviceRows:
 
 def rows_by_device(score: SuiteScore) -> list[DeviceRows]:
     """Answered rows of a suite by device, in the order of the suite."""
-    answered = [part for part in score.rows if not part.refusal and len(part)]
-    parts = grouped(answered, lambda part: part.device)
-    series = [_joined(device, own) for device, own in parts.items()]
-    return [one for one in series if len(one)]
+    answered = [batch for batch in score.rows if not batch.refusal and len(batch)]
+    parts = grouped(answered, lambda batch: batch.device)
+    series = [_joined(device, batches) for device, batches in parts.items()]
+    return [device_rows for device_rows in series if len(device_rows)]
 
 
-def _joined(device: str, parts: Sequence[ScoredRows]) -> DeviceRows:
+def _joined(device: str, batches: Sequence[ScoredRows]) -> DeviceRows:
     measured, predicted, low, high = (
         np.concatenate(column)
         for column in zip(
-            *((part.measured_s, part.predicted_s, part.low_s, part.high_s) for part in parts),
+            *(
+                (batch.measured_s, batch.predicted_s, batch.low_s, batch.high_s)
+                for batch in batches
+            ),
             strict=True,
         )
     )
     group, label, tier = (
         np.concatenate(column)
         for column in zip(
-            *((part.group, part.label, np.full(len(part), part.tier)) for part in parts),
+            *((batch.group, batch.label, np.full(len(batch), batch.tier)) for batch in batches),
             strict=True,
         )
     )
     shown = (measured > 0) & (predicted > 0)  # a logarithmic axis has no place for others
     texts = (text[shown] for text in (group, label, tier))
-    return DeviceRows(device, *texts, *(one[shown] for one in (measured, predicted, low, high)))
+    return DeviceRows(
+        device, *texts, *(values[shown] for values in (measured, predicted, low, high))
+    )
 
 
 def farthest(series: Sequence[DeviceRows]) -> list[Document]:
     """Rows of a suite by their error, the farthest first."""
     rows = [
-        (one, index, abs(math.log(ratio)))
-        for one in series
-        for index, ratio in enumerate((one.predicted / one.measured).tolist())
+        (device_rows, row_index, abs(math.log(ratio)))
+        for device_rows in series
+        for row_index, ratio in enumerate((device_rows.predicted / device_rows.measured).tolist())
     ]
     rows.sort(key=lambda row: -row[2])
-    return [one.row(place) for one, place, _ in rows]
+    return [device_rows.row(index) for device_rows, index, _ in rows]
 
 
 def sampling_note(series: Sequence[DeviceRows], most: int) -> str:
     """What a plot with at most `most` rows per series leaves out; empty where it leaves out
     nothing.
     """
-    drawn, total = sum(min(len(one), most) for one in series), sum(map(len, series))
+    drawn, total = sum(min(len(device_rows), most) for device_rows in series), sum(map(len, series))
     if drawn == total:
         return ""
     return (

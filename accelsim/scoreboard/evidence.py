@@ -52,12 +52,12 @@ def evidence_dict(board: Scoreboard) -> Document:
     """
     lines = [_line(runs) for runs in _runs(board)]
     spreads = {
-        place: {
+        key: {
             "rows": len(residual),
             "log_sigma": log_sigma(residual),
             "origins": len(np.unique(origin)),
         }
-        for place, residual, origin in residuals(board)
+        for key, residual, origin in residuals(board)
     }
     return {"runs": lines, "spreads": spreads}
 
@@ -66,31 +66,33 @@ def residuals(board: Scoreboard) -> Iterator[tuple[str, FloatArray, TextArray]]:
     """Residuals of whole-model runs and what each is left out with, by place of the spreads."""
     places: dict[str, list[_Runs]] = {}
     for runs in _runs(board):
-        for place in runs.places():
-            places.setdefault(place, []).append(runs)
-    for place, parts in sorted(places.items()):
+        for key in runs.places():
+            places.setdefault(key, []).append(runs)
+    for key, parts in sorted(places.items()):
         residual = np.concatenate([runs.residual for runs in parts])
-        yield place, residual, np.concatenate([runs.origin for runs in parts])
+        yield key, residual, np.concatenate([runs.origin for runs in parts])
 
 
 def _runs(board: Scoreboard) -> Iterator[_Runs]:
     for score in board.suites:
         by_place: dict[tuple[str, str], list[tuple[FloatArray, TextArray]]] = {}
-        for part in score.rows:
-            if part.refusal or not part.profile:
+        for batch in score.rows:
+            if batch.refusal or not batch.profile:
                 continue
             with np.errstate(divide="ignore", invalid="ignore"):
-                residual = np.log(part.measured_s / part.predicted_s)
-            for setting in sorted(set(part.setting.tolist()) - {""}):
-                own = (part.setting == setting) & np.isfinite(residual)
-                place = (part.profile.partition("@")[0], setting)
-                by_place.setdefault(place, []).append((residual[own], part.origin[own]))
+                residual = np.log(batch.measured_s / batch.predicted_s)
+            for setting in sorted(set(batch.setting.tolist()) - {""}):
+                is_scored = (batch.setting == setting) & np.isfinite(residual)
+                profile_and_setting = (batch.profile.partition("@")[0], setting)
+                by_place.setdefault(profile_and_setting, []).append(
+                    (residual[is_scored], batch.origin[is_scored])
+                )
         for (profile, setting), columns in sorted(by_place.items()):
-            whole, origin = map(np.concatenate, zip(*columns, strict=True))
-            if whole.size:
+            residuals_of_runs, origin = map(np.concatenate, zip(*columns, strict=True))
+            if residuals_of_runs.size:
                 name = str(device_of(profile).device_class)
                 like = Setting(*setting.split())
-                yield _Runs(score.suite.name, profile, name, like, whole, origin)
+                yield _Runs(score.suite.name, profile, name, like, residuals_of_runs, origin)
 
 
 def _line(runs: _Runs) -> Document:

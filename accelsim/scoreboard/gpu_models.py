@@ -149,16 +149,20 @@ def operator_runs(folder: DataFolder, wanted: set[str]) -> dict[str, Run] | None
 
     None where the folder's lists are refused as a whole.
     """
-    own: dict[str, Run] = {}
+    folder_runs: dict[str, Run] = {}
     if folder.has(LIST_SCHEMA):
         lists = folder.table(LIST_SCHEMA)
         if lists is None:
             return None
-        own = _runs(lists, wanted)
-    if wanted <= own.keys():
-        return own
+        folder_runs = _runs(lists, wanted)
+    if wanted <= folder_runs.keys():
+        return folder_runs
     shipped = DataFolder(data_root() / "calibration" / "published").table(LIST_SCHEMA)
-    return own if shipped is None else _runs(shipped, wanted - own.keys()) | own
+    return (
+        folder_runs
+        if shipped is None
+        else _runs(shipped, wanted - folder_runs.keys()) | folder_runs
+    )
 
 
 def _descriptions(rows: Table) -> TextArray:
@@ -183,23 +187,27 @@ def _runs(lists: Table, wanted: set[str]) -> dict[str, Run]:
 def _device_batches(
     device: str, rows: Table, desc: TextArray, runs: Mapping[str, Run]
 ) -> Iterator[MeasuredBatch]:
-    own = rows["device"] == device
-    known = np.isin(desc, list(runs))
+    is_of_device = rows["device"] == device
+    is_known = np.isin(desc, list(runs))
     columns = (rows["model"], desc, rows["e2e_ms"] * 1e-3)
-    models, names, measured_s = (column[own & known] for column in columns)
-    asked = (models, names, measured_s)
+    models, names, measured_s = (column[is_of_device & is_known] for column in columns)
+    scored = (models, names, measured_s)
     try:
         profile = gpu_of(device)
     except UnknownNameError as error:
-        yield refused_batch(device, *asked, device_refusal(error))
+        yield refused_batch(device, *scored, device_refusal(error))
     else:
-        given = [runs[name] for name in names.tolist()]
-        times = [(roofline_s(run.graph, profile) * run.repeat).sum() for run in given]
-        predict = predict_each(given, lambda run, values: _predicted(run, profile, values))
+        device_runs = [runs[name] for name in names.tolist()]
+        times = [(roofline_s(run.graph, profile) * run.repeat).sum() for run in device_runs]
+        predict = predict_each(
+            device_runs, lambda run, parameters: _predicted(run, profile, parameters)
+        )
         line_s = np.array(times, dtype=np.float64)
-        setting = np.array([_SETTINGS[mode] for mode in rows["mode"][own & known].tolist()])
-        yield MeasuredBatch(device, profile, *asked, line_s, predict, setting=setting)
-    models, names, measured_s = (column[own & ~known] for column in columns)
+        setting = np.array(
+            [_SETTINGS[mode] for mode in rows["mode"][is_of_device & is_known].tolist()]
+        )
+        yield MeasuredBatch(device, profile, *scored, line_s, predict, setting=setting)
+    models, names, measured_s = (column[is_of_device & ~is_known] for column in columns)
     yield refused_batch(device, models, names, measured_s, "no operator list")
 
 

@@ -27,6 +27,7 @@ from accelsim.scoreboard.suite import (
     reason_of,
     refused_batch,
 )
+from accelsim.workloads.graph import BoolArray
 
 _NAN = float("nan")
 
@@ -109,8 +110,8 @@ def run_batches(rows: Iterable[MeasuredRun], model: RunModel | None = None) -> l
         rows: Measured rows.
         model: Predicts their runs; None where rows come with their figures.
     """
-    parts = grouped(rows, attrgetter("device", "refusal", "program_count"))
-    return [_batch(own, model) for own in parts.values()]
+    by_device = grouped(rows, attrgetter("device", "refusal", "program_count"))
+    return [_batch(runs, model) for runs in by_device.values()]
 
 
 def _batch(rows: Sequence[MeasuredRun], model: RunModel | None) -> MeasuredBatch:
@@ -128,29 +129,40 @@ def _batch(rows: Sequence[MeasuredRun], model: RunModel | None) -> MeasuredBatch
     except UnknownNameError as error:
         if model is not None:
             return refused_batch(first.device, *columns, f"no GPU profile of {error.name}")
-    if model is None:
-        line_s, setting = column("roofline_s"), column("setting")
-        predict = fixed_prediction(Prediction(column("predicted_s"), column("log_sigma")))
-    else:
-        runs = [row.run for row in rows]
-        line_s = np.array([model.roofline_s(run, profile) for run in runs])
-        predict = predict_each(runs, lambda run, given: model.predicted(run, profile, given))
-        setting = np.array([str(getattr(run, "setting", "")) for run in runs])
-    names = sorted({name for row in rows for name in row.views})
-    return MeasuredBatch(
+    batch = MeasuredBatch(
         first.device,
         profile,
         *columns,
-        line_s,
-        predict,
-        views=tuple((name, np.array([name in row.views for row in rows])) for name in names),
-        setting=setting,
-        origin=np.array([row.origin or _board(profile, row) for row in rows]),
+        column("roofline_s"),
+        fixed_prediction(Prediction(column("predicted_s"), column("log_sigma"))),
+        views=_views(rows),
+        setting=column("setting"),
+        origin=np.array([_origin(row, profile) for row in rows]),
+    )
+    return batch if model is None else _predicted(batch, [row.run for row in rows], model)
+
+
+def _predicted(batch: MeasuredBatch, runs: Sequence[Any], model: RunModel) -> MeasuredBatch:
+    """Rows whose figures a model predicts."""
+    profile = batch.profile
+    return replace(
+        batch,
+        roofline_s=np.array([model.roofline_s(run, profile) for run in runs]),
+        predict=predict_each(
+            runs, lambda run, parameters: model.predicted(run, profile, parameters)
+        ),
+        setting=np.array([str(getattr(run, "setting", "")) for run in runs]),
     )
 
 
-def _board(profile: DeviceProfile | None, row: MeasuredRun) -> str:
-    return row.device if profile is None else profile.whole_name
+def _views(rows: Sequence[MeasuredRun]) -> tuple[tuple[str, BoolArray], ...]:
+    """Which rows count in each view."""
+    names = sorted({name for row in rows for name in row.views})
+    return tuple((name, np.array([name in row.views for row in rows])) for name in names)
+
+
+def _origin(row: MeasuredRun, profile: DeviceProfile | None) -> str:
+    return row.origin or (row.device if profile is None else profile.whole_name)
 
 
 def _programmed(profile: DeviceProfile, program_count: int) -> DeviceProfile:

@@ -111,8 +111,8 @@ def ranking_tau(
     names, inverse = np.unique(np.asarray(choice, dtype=str), return_inverse=True)
     groups = [np.flatnonzero(inverse == index) for index in range(len(names))]
     taus = [kendall_tau(predicted[rows], measured[rows]) for rows in groups]
-    known = [tau for tau in taus if tau is not None]
-    return float(np.mean(known)) if known else None
+    known_taus = [tau for tau in taus if tau is not None]
+    return float(np.mean(known_taus)) if known_taus else None
 
 
 def quantile_noise(values: FloatArray, share: float) -> float | None:
@@ -147,8 +147,8 @@ def knee_batch(batch: FloatArray, time_s: FloatArray) -> int:
 
 def _ratios(above: FloatArray, below: FloatArray) -> FloatArray:
     """A ratio of the rows that have one."""
-    known = below > 0
-    return above[known] / below[known]
+    is_known = below > 0
+    return above[is_known] / below[is_known]
 
 
 def figures(
@@ -171,10 +171,10 @@ def figures(
     if count == 0:
         return Figures(0, *(None,) * (len(fields(Figures)) - 1))
     error = absolute_errors(predicted_s, measured_s)
-    known = ~np.isnan(low_s)
-    low_s = low_s[known]
-    high_s = high_s[known]
-    asked_s, mean_s = measured_s[known], predicted_s[known]
+    is_known = ~np.isnan(low_s)
+    low_s = low_s[is_known]
+    high_s = high_s[is_known]
+    asked_s, mean_s = measured_s[is_known], predicted_s[is_known]
     inside = (low_s <= asked_s) & (asked_s <= high_s)
     missed_s = np.maximum(low_s - asked_s, 0.0) + np.maximum(asked_s - high_s, 0.0)
     widths = _ratios(high_s - low_s, mean_s)

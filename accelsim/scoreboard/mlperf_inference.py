@@ -109,8 +109,8 @@ def mlperf_runs(table: Table) -> Iterable[MeasuredRun]:
         is_host = row["accelerator"] in {"", "-"}
         device = row["host_cpu"] or row["accelerator"] if is_host else row["accelerator"]
         count = row["sockets"] if is_host else row["acc_per_node"]
-        known = count if np.isfinite(count) and count > 0 else 1.0
-        yield _row(row, device, known * max(row["nodes"], 1.0))
+        device_count = count if np.isfinite(count) and count > 0 else 1.0
+        yield _row(row, device, device_count * max(row["nodes"], 1.0))
 
 
 def _row(row: Values, device: str, count: float) -> MeasuredRun:
@@ -118,12 +118,12 @@ def _row(row: Values, device: str, count: float) -> MeasuredRun:
     model, rate = row["model"], row["samples_per_s"]
     is_usable = bool(np.isfinite(rate)) and rate > 0
     measured_s = count / rate if is_usable else float("nan")
-    found = MeasuredRun(device, model, model, measured_s)
+    measured = MeasuredRun(device, model, model, measured_s)
     task = _task(row["round"], model)
     is_valid = is_usable and row["valid"] == "VALID"
     reason = _refusal(device, model, row["unit"], task, is_usable=is_valid)
     if reason or task is None:
-        return found.refused(reason)
+        return measured.refused(reason)
     try:
         profile = device_of(device)
         programs, samples = _TASKS["programs"].get(profile.name, {}).get(model, (0, 0))
@@ -131,11 +131,11 @@ def _row(row: Values, device: str, count: float) -> MeasuredRun:
         stages = _stages(model, task)
     except UnknownNameError as error:
         lacking = f"workload {model}" if error.what == "workload" else f"profile of {device}"
-        return found.refused(f"no {lacking}")
+        return measured.refused(f"no {lacking}")
     if model in _TASKS["mixed"].get(profile.name, ()):
-        return found.refused(_MIXED_FORMATS)
+        return measured.refused(_MIXED_FORMATS)
     run = Throughput(stages, task.samples, _precision(model, profile), task.scores)
-    return replace(found, run=run, program_count=programs)
+    return replace(measured, run=run, program_count=programs)
 
 
 def _stages(model: str, task: _Task) -> tuple[PipelineNetwork, ...]:

@@ -56,9 +56,12 @@ def device_of(name: str) -> DeviceProfile:
     try:
         return catalog.device(device_names().get(key, key))
     except UnknownNameError:
-        known = sorted({*device_names(), *catalog.device_names()})
+        known_names = sorted({*device_names(), *catalog.device_names()})
         raise UnknownNameError(
-            "device", name, known, "Add a device profile, or name the device as the catalogue does."
+            "device",
+            name,
+            known_names,
+            "Add a device profile, or name the device as the catalogue does.",
         ) from None
 
 
@@ -84,8 +87,8 @@ def note_unknown_devices(
         try:
             find(name)
         except UnknownNameError as error:
-            place = (table.file, int(table.line[row]), column)
-            folder.note(DataProblem(*place, "unknown device", str(error)))
+            position = (table.file, int(table.line[row]), column)
+            folder.note(DataProblem(*position, "unknown device", str(error)))
 
 
 def device_refusal(error: UnknownNameError) -> str:
@@ -119,8 +122,8 @@ def workload_of(name: str) -> Workload:
         UnknownNameError: If neither the alias table nor the catalogue has it.
     """
     key = _key(name)
-    known = model_names().get(key) or _workload_letters().get(_letters(name), key)
-    return workload_catalog.workload(workload_catalog.workload(known).architecture)
+    catalogue_name = model_names().get(key) or _workload_letters().get(_letters(name), key)
+    return workload_catalog.workload(workload_catalog.workload(catalogue_name).architecture)
 
 
 @cache
@@ -139,13 +142,13 @@ def cluster_of(chip: str) -> str:
     Raises:
         UnknownNameError: If there is none.
     """
-    asked = _letters(chip.partition("-")[2] if chip.upper().startswith("DGX-") else chip)
+    letters = _letters(chip.partition("-")[2] if chip.upper().startswith("DGX-") else chip)
     names = []
-    for name in cluster_catalog.cluster_names() if re.search(r"\d", asked) else ():
+    for name in cluster_catalog.cluster_names() if re.search(r"\d", letters) else ():
         board = _letters(cluster_catalog.cluster(name).device_name)
-        if board.startswith(asked) or board.removeprefix("tpu").startswith(asked):
-            words = (index for index, word in enumerate(_CLUSTERS) if word in name)
-            names.append((next(words, len(_CLUSTERS)), name))
+        if board.startswith(letters) or board.removeprefix("tpu").startswith(letters):
+            preference = (index for index, word in enumerate(_CLUSTERS) if word in name)
+            names.append((next(preference, len(_CLUSTERS)), name))
     if not names:
         raise UnknownNameError("cluster of", chip, cluster_catalog.cluster_names())
     return min(names)[1]

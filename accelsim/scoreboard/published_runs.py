@@ -86,10 +86,16 @@ def published_row(record: Values) -> MeasuredRun:
     """A row of the table as a run; a stack that is not named is the device's own."""
     stack = " ".join(filter(None, (record["stack"], record["execution"])))
     sizes = (f"{record[name]:.0f}" if record[name] >= 0 else "" for name in _SIZES)
-    words = (record["workload"], record["mode"], record["precision"], *sizes, record["metric"])
+    label_parts = (
+        record["workload"],
+        record["mode"],
+        record["precision"],
+        *sizes,
+        record["metric"],
+    )
     shape = RunShape(**{name: _size(record[name]) for name in _SIZES})
     measured_s = _measured_s(record["metric"], record["value"], shape)
-    row = MeasuredRun(record["device"], stack, " ".join(filter(None, words)), measured_s)
+    row = MeasuredRun(record["device"], stack, " ".join(filter(None, label_parts)), measured_s)
     try:
         return replace(row, run=_run(record, shape))
     except UnknownNameError as error:
@@ -127,26 +133,26 @@ def _run(record: Values, shape: RunShape) -> PublishedRun:
     return PublishedRun(run, passes, record["metric"])
 
 
-def _roofline_s(asked: PublishedRun, device: DeviceProfile) -> float:
-    parts = [roofline_s(p.graph, device).sum() * p.repeats for p in _timed(asked)]
+def _roofline_s(run: PublishedRun, device: DeviceProfile) -> float:
+    parts = [roofline_s(p.graph, device).sum() * p.repeats for p in _timed(run)]
     return float(sum(parts))
 
 
-def _timed(asked: PublishedRun) -> list[Any]:
+def _timed(run: PublishedRun) -> list[Any]:
     """Passes that the figure counts; a token's time is that of a mean decode step."""
-    if asked.metric != "decode_tokens_per_s":
-        return list(asked.passes.passes)
-    decodes = [p for p in asked.passes.passes if p.name == "decode"]
+    if run.metric != "decode_tokens_per_s":
+        return list(run.passes.passes)
+    decodes = [p for p in run.passes.passes if p.name == "decode"]
     steps = sum(p.repeats for p in decodes)
     return [replace(p, repeats=p.repeats / steps) for p in decodes]
 
 
 def _time_s(
-    asked: PublishedRun, _device: DeviceProfile, parameters: Parameters | None
+    run: PublishedRun, _device: DeviceProfile, parameters: Parameters | None
 ) -> tuple[float, float]:
     """Predicted time and its log standard deviation."""
-    simulation = simulated(asked.run, asked.passes, parameters)
-    return PREDICTED_S[asked.metric](simulation), simulation.log_sigma
+    simulation = simulated(run.run, run.passes, parameters)
+    return PREDICTED_S[run.metric](simulation), simulation.log_sigma
 
 
 #: How rows are predicted.

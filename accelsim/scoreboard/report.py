@@ -102,32 +102,39 @@ def row_names(board: Scoreboard) -> tuple[str, ...]:
 def row_columns(board: Scoreboard) -> Iterator[dict[str, list[Any]]]:
     """The same as columns, one mapping per batch of rows."""
     for score in board.suites:
-        for part in score.rows:
-            if len(part):
-                yield _row_columns(score, part)
+        for batch in score.rows:
+            if len(batch):
+                yield _row_columns(score, batch)
 
 
-def _row_columns(score: SuiteScore, part: ScoredRows) -> dict[str, list[Any]]:
+def _row_columns(score: SuiteScore, batch: ScoredRows) -> dict[str, list[Any]]:
     def always(value: str) -> list[Any]:
-        return [value] * len(part)
+        return [value] * len(batch)
 
-    head = zip(_ROW_HEAD, map(always, (score.suite.name, part.device, part.profile)), strict=True)
-    error = part.predicted_s / part.measured_s - 1.0
-    times = (part.measured_s, part.predicted_s, part.low_s, part.high_s, part.roofline_s, error)
-    tail = (part.label.tolist(), always(part.tier), *map(_known, times), always(part.refusal))
+    head = zip(_ROW_HEAD, map(always, (score.suite.name, batch.device, batch.profile)), strict=True)
+    error = batch.predicted_s / batch.measured_s - 1.0
+    times = (
+        batch.measured_s,
+        batch.predicted_s,
+        batch.low_s,
+        batch.high_s,
+        batch.roofline_s,
+        error,
+    )
+    tail = (batch.label.tolist(), always(batch.tier), *map(_known, times), always(batch.refusal))
     return {
         **dict(head),
-        score.suite.group_key: part.group.tolist(),
+        score.suite.group_key: batch.group.tolist(),
         **dict(zip(_ROW_TAIL, tail, strict=True)),
     }
 
 
 def _known(values: FloatArray) -> list[float | None]:
     """Plain numbers; None where there is none."""
-    found = values.tolist()
+    numbers = values.tolist()
     if np.isfinite(values).all():
-        return found  # type: ignore[no-any-return]
-    return [value if math.isfinite(value) else None for value in found]
+        return numbers  # type: ignore[no-any-return]
+    return [value if math.isfinite(value) else None for value in numbers]
 
 
 _INTRODUCTION = """\

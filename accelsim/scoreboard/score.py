@@ -24,7 +24,7 @@ from accelsim.errors import (
     MissingDependencyError,
     UnknownNameError,
 )
-from accelsim.hardware.profile import DeviceProfile
+from accelsim.hardware.profile import DeviceProfile, GpuProfile
 from accelsim.plain import grouped
 from accelsim.scoreboard.data_folder import DataFolder, data_folder
 from accelsim.scoreboard.metrics import Figures, figures, interval_s, ranking_tau
@@ -75,39 +75,43 @@ def validate(
         InputError: If `data` is not a folder, has no table at all, or none of a suite that is
             named.
     """
-    from accelsim.files.datafile import data_root
-
-    folder = data_folder(data_root() / "calibration" / "published" if data is None else data)
+    folder = _folder(data)
     wanted = [find_suite(name) for name in dict.fromkeys(names)] if names else list(suites())
     _check_tier(wanted, tier, is_named=bool(names))
     _check_folder(wanted, folder, is_named=bool(names))
-    fits = None if fits_of is None else fits_of(folder)
+    fits = fits_of(folder) if fits_of else None
     scores: list[SuiteScore] = []
     skipped: dict[str, str] = {}
     for number, suite in enumerate(wanted, 1):
-        if missing := _missing_files(suite, folder):
-            skipped[suite.name] = f"no {missing}"
+        if reason := _not_scored(suite, folder, tier):
+            skipped[suite.name] = reason
             continue
-        if suite.has_best_alone and tier != "best":
-            skipped[suite.name] = f"no tier {tier}: best alone"
-            continue
+        step = ScoringStep(suite.name, number, len(wanted), "reading")
         try:
-            step = ScoringStep(suite.name, number, len(wanted), "reading")
-            # a figure of 0 in a table makes ratios that are no numbers: they are refused, or
-            # reported as unknown
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                told = progress or (lambda _step: None)
-                found = _predicted(suite, folder, tier, step, told, fits)
+            scored = _predicted(suite, folder, tier, step, progress, fits)
         except MissingDependencyError as error:
             if names:
                 raise
             skipped[suite.name] = str(error)
             continue
-        if found.rows or found.bad:
-            scores.append(_suite_score(suite, found.rows, found.bad))
+        if scored.rows or scored.bad:
+            scores.append(_suite_score(suite, scored.rows, scored.bad))
         else:
             skipped[suite.name] = "no usable rows"
     return Scoreboard(tuple(scores), skipped, tuple(folder.problems))
+
+
+def _folder(data: Path | None) -> DataFolder:
+    from accelsim.files.datafile import data_root
+
+    return data_folder(data_root() / "calibration" / "published" if data is None else data)
+
+
+def _not_scored(suite: Suite, folder: DataFolder, tier: TierName) -> str:
+    """Why a suite is left out; empty where it is scored."""
+    if missing := _missing_files(suite, folder):
+        return f"no {missing}"
+    return f"no tier {tier}: best alone" if suite.has_best_alone and tier != "best" else ""
 
 
 def _check_tier(wanted: Sequence[Suite], tier: TierName, *, is_named: bool) -> None:
@@ -125,8 +129,8 @@ def _check_folder(wanted: Sequence[Suite], folder: DataFolder, *, is_named: bool
     """
     for suite in wanted if is_named else ():
         if missing := _missing_files(suite, folder):
-            place = f"{missing} in {str(folder.root)!r}, which has no such file."
-            raise InputError(f"suite {suite.name} needs {place} {_LAYOUT}")
+            missing_in = f"{missing} in {str(folder.root)!r}, which has no such file."
+            raise InputError(f"suite {suite.name} needs {missing_in} {_LAYOUT}")
     schemas = [schema for suite in wanted for schema in suite.tables]
     if schemas and not any(folder.has(schema) for schema in schemas):
         text = f"data = {str(folder.root)!r} has no table of any suite, such as {schemas[0].file}."
@@ -143,30 +147,33 @@ def _missing_files(suite: Suite, folder: DataFolder) -> str:
     return " or ".join(schema.file for schema in suite.optional_files)
 
 
+# a figure of 0 makes ratios that are no numbers: they are refused, or reported as unknown
+@np.errstate(divide="ignore", invalid="ignore", over="ignore")
 def _predicted(
     suite: Suite,
     folder: DataFolder,
     tier: TierName,
     step: ScoringStep,
-    progress: Progress,
+    progress: Progress | None,
     fits: Fits | None,
 ) -> SuiteRows:
     """What was predicted of a suite."""
-    progress(step)
+    report = progress or (lambda _step: None)
+    report(step)
     batches = [batch for batch in suite.load(folder) if len(batch)]
-    total, done = sum(map(len, batches)), 0
+    total, rows_done = sum(map(len, batches)), 0
     rows: list[ScoredRows] = []
     for batch in batches:
-        now = replace(step, doing=batch.device, rows_done=done, rows_total=total)
-        progress(now)
+        now = replace(step, doing=batch.device, rows_done=rows_done, rows_total=total)
+        report(now)
 
         def say(line: str, now: ScoringStep = now) -> None:
-            progress(replace(now, doing=f"fitting {line}"))
+            report(replace(now, doing=f"fitting {line}"))
 
         of_operators = suite.is_of_operators
         choice = _choice(batch, tier, fits, say) if of_operators else _plain_choice(batch, tier)
         rows.append(_score_batch(batch, choice))
-        done += len(batch)
+        rows_done += len(batch)
     bad: Counter[str] = Counter()
     for schema in suite.tables:
         if not schema.whole:  # rows of a list of operators are not asked themselves
@@ -184,16 +191,12 @@ def _choice(
     parameters, and at tier `measured` to a refusal.
     """
     device, choice = batch.profile, _plain_choice(batch, tier)
-    if (
-        device is None
-        or choice is None
-        or choice.saw_operators
-        or choice.tier == "spec"
-        or device.device_class != "gpu"
-    ):
+    if choice is None or choice.saw_operators or choice.tier == "spec":
+        return choice
+    if not isinstance(device, GpuProfile):
         return choice
     if tier == "fitted":
-        return (fits and fits.choice(device, say)) or choice
+        return choice if fits is None else fits.choice(device, say) or choice
     if tier == "best":
         return choose(device, "spec")
     reason = f"no measured table of {device.name} with such operators"
@@ -263,34 +266,41 @@ def _profile_name(batch: MeasuredBatch) -> str:
 
 
 def _suite_score(suite: Suite, rows: Sequence[ScoredRows], bad: Mapping[str, int]) -> SuiteScore:
-    answered = [part for part in rows if not part.refusal]
-    refused: Counter[str] = Counter(bad)
-    for part in rows:
-        if part.refusal:
-            refused[part.refusal] += len(part)
-    tiers = sorted({part.tier for part in answered})
+    answered = [batch for batch in rows if not batch.refusal]
+    tiers = [*{batch.tier for batch in answered}] or ["none"]
     merged = _joined(answered)
-    tau = None
-    if suite.is_ranked and answered:
-        labels = np.concatenate([part.label for part in answered])
-        tau = ranking_tau(merged["predicted_s"], merged["measured_s"], labels)
     return SuiteScore(
         suite=suite,
-        tier=tiers[0] if len(tiers) == 1 else "mixed" if tiers else "none",
-        rows_asked=sum(len(part) for part in rows) + sum(bad.values()),
-        rows_used_in_fit=sum(part.used_in_fit for part in rows),
-        refused=dict(refused),
+        tier=tiers[0] if len(tiers) == 1 else "mixed",
+        rows_asked=sum(map(len, rows)) + sum(bad.values()),
+        rows_used_in_fit=sum(batch.used_in_fit for batch in rows),
+        refused=_refused(rows, bad),
         figures=_figures(merged),
-        ranking_tau=tau,
+        ranking_tau=_ranking(answered, merged) if suite.is_ranked and answered else None,
         groups=tuple(_groups(rows)),
-        notes={part.profile: part.note for part in answered if part.note},
+        notes={batch.profile: batch.note for batch in answered if batch.note},
         rows=tuple(rows),
     )
 
 
+def _refused(rows: Sequence[ScoredRows], bad: Mapping[str, int]) -> dict[str, int]:
+    """Rows without an answer, by reason."""
+    refused: Counter[str] = Counter(bad)
+    for batch in rows:
+        if batch.refusal:
+            refused[batch.refusal] += len(batch)
+    return dict(refused)
+
+
+def _ranking(rows: Sequence[ScoredRows], columns: Mapping[str, FloatArray]) -> float | None:
+    """Kendall's tau of devices that ran the same."""
+    labels = np.concatenate([batch.label for batch in rows])
+    return ranking_tau(columns["predicted_s"], columns["measured_s"], labels)
+
+
 def _joined(rows: Sequence[ScoredRows]) -> dict[str, FloatArray]:
     return {
-        name: np.concatenate([getattr(part, name) for part in rows] or [np.zeros(0)])
+        name: np.concatenate([getattr(batch, name) for batch in rows] or [np.zeros(0)])
         for name in TIMES
     }
 
@@ -303,26 +313,26 @@ def _groups(rows: Sequence[ScoredRows]) -> Iterable[GroupScore]:
     """Scores by device and operator or model, then the views; batches of one device and tier come
     together.
     """
-    for (device, tier), parts in grouped(rows, lambda part: (part.device, part.tier)).items():
-        refusal = np.concatenate([np.full(len(part), part.refusal) for part in parts])
-        columns, profile = _joined(parts), max(part.profile for part in parts)
-        for name, mask, is_view in _subsets(parts):
+    for (device, tier), batches in grouped(rows, lambda batch: (batch.device, batch.tier)).items():
+        refusal = np.concatenate([np.full(len(batch), batch.refusal) for batch in batches])
+        columns, profile = _joined(batches), max(batch.profile for batch in batches)
+        for name, mask, is_view in _subsets(batches):
             refused = Counter(reason for reason in refusal[mask].tolist() if reason)
-            found = _figures(columns, mask & (refusal == ""))
+            group_figures = _figures(columns, mask & (refusal == ""))
             counts = (int(mask.sum()), dict(refused))
-            yield GroupScore(device, profile, name, tier, *counts, found, is_view)
+            yield GroupScore(device, profile, name, tier, *counts, group_figures, is_view)
 
 
-def _subsets(parts: Sequence[ScoredRows]) -> Iterable[tuple[str, BoolArray, bool]]:
+def _subsets(batches: Sequence[ScoredRows]) -> Iterable[tuple[str, BoolArray, bool]]:
     """Name and rows of what is scored together, and whether its rows count elsewhere, too."""
-    group = np.concatenate([part.group for part in parts])
+    group = np.concatenate([batch.group for batch in batches])
     names = np.unique(group).tolist()
     if len(names) > 1:
         yield "all", np.ones(len(group), dtype=bool), True
     for name in names:
         yield name, group == name, False
-    for name in dict.fromkeys(name for part in parts for name, _ in part.views):
-        masks = [dict(part.views).get(name, np.zeros(len(part), dtype=bool)) for part in parts]
+    for name in dict.fromkeys(name for batch in batches for name, _ in batch.views):
+        masks = [dict(batch.views).get(name, np.zeros(len(batch), dtype=bool)) for batch in batches]
         mask = np.concatenate(masks)
         if mask.any():
             yield name, mask, True

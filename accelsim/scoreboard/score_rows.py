@@ -51,8 +51,8 @@ def score_rows(report: Values, device: str | None = None) -> list[Document]:
 
 
 def _is_of(group: Values, device: str | None) -> bool:
-    named, profile = str(group["device"]).lower(), str(group["profile"])
-    names = {named, profile.lower(), profile.partition("@")[0]}
+    name, profile = str(group["device"]).lower(), str(group["profile"])
+    names = {name, profile.lower(), profile.partition("@")[0]}
     return device is None or device.lower() in names
 
 

@@ -58,7 +58,7 @@ class SuiteScore:
     def systems(self) -> int:
         """Boards, models or engines of the answered rows that are left out whole."""
         return len(
-            {name for part in self.rows if not part.refusal for name in part.origin.tolist()}
+            {name for batch in self.rows if not batch.refusal for name in batch.origin.tolist()}
         )
 
 

@@ -32,9 +32,11 @@ def held_out_mask(labels: Iterable[str], share: float = HELD_OUT_SHARE) -> BoolA
         share: Part of the shapes to keep, 0 to 1.
     """
     limit = round(share * _BUCKETS)
-    known: dict[str, bool] = {}
+    is_held_out: dict[str, bool] = {}
     sides = [
-        known[label] if label in known else known.setdefault(label, _bucket(label) < limit)
+        is_held_out[label]
+        if label in is_held_out
+        else is_held_out.setdefault(label, _bucket(label) < limit)
         for label in labels
     ]
     return np.array(sides, dtype=bool)

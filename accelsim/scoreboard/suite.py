@@ -124,8 +124,8 @@ def predict_each(
     """
 
     def predict(parameters: Parameters | None) -> Prediction:
-        known = {run: predicted(run, parameters) for run in dict.fromkeys(runs)}
-        pairs = np.array([known[run] for run in runs]).reshape(-1, 2)
+        predictions = {run: predicted(run, parameters) for run in dict.fromkeys(runs)}
+        pairs = np.array([predictions[run] for run in runs]).reshape(-1, 2)
         return Prediction(pairs[:, 0], pairs[:, 1])
 
     return predict
@@ -224,9 +224,12 @@ def add_modules(names: Iterable[str]) -> None:
 def suites() -> tuple[Suite, ...]:
     """All suites, in the order of their modules; suites of other modules last."""
     _import_all()
-    place = {module: index for index, module in enumerate(_MODULES)}
+    order = {module: index for index, module in enumerate(_MODULES)}
     return tuple(
-        sorted(_SUITES.values(), key=lambda found: place.get(found.load.__module__, len(place)))
+        sorted(
+            _SUITES.values(),
+            key=lambda registered: order.get(registered.load.__module__, len(order)),
+        )
     )
 
 

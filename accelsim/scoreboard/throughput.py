@@ -111,10 +111,10 @@ def batch_times_s(
             times.append(_selection_s(run.scores * samples, run.precision, device, parameters))
         if any(time is None for time in times):
             break
-        known = [time for time in times if time is not None]
-        total_s = sum(seconds for seconds, _ in known)
+        known_times = [time for time in times if time is not None]
+        total_s = sum(seconds for seconds, _ in known_times)
         # Stages share their kinds of operators, and with them the bias: errors add up linearly.
-        sigma = sum(seconds * sigma for seconds, sigma in known) / total_s
+        sigma = sum(seconds * sigma for seconds, sigma in known_times) / total_s
         batch_times_s.append((samples, total_s, sigma))
     if not batch_times_s:
         name = run.stages[0].workload.name

@@ -91,11 +91,13 @@ def _with_relative(
     """
     if not isinstance(device, GpuProfile):
         return Choice("spec", parameters, note)
-    whole = with_relative_surfaces(parameters, Board.of(device), as_fitted=as_fitted)
+    every_row = with_relative_surfaces(parameters, Board.of(device), as_fitted=as_fitted)
     return Choice(
         "spec",
-        whole,
-        f"{note}; kernels after those of {', '.join(whole.relatives)}" if whole.relatives else note,
+        every_row,
+        f"{note}; kernels after those of {', '.join(every_row.relatives)}"
+        if every_row.relatives
+        else note,
     )
 
 
