@@ -15,9 +15,9 @@ import numpy as np
 from accelsim.dtype import Precision
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.backward import backward_graph, new_rows, row_dims, rows_graph
-from accelsim.workloads.graph import BoolArray, IntArray, OperatorGraph, concatenate, is_kind
+from accelsim.workloads.graph import BoolArray, OperatorGraph, codes, concatenate, is_kind
 from accelsim.workloads.operator import PRODUCT_KINDS, OperatorKind, Phase
-from accelsim.workloads.training import Optimizer, WordLoss, optimizer_graph, word_loss_graph
+from accelsim.workloads.training import Optimizer, WordLoss, optimizer_graph, word_loss_graphs
 
 _MARK = ".lora_"
 _OF_WEIGHTS = (".grad_weight", ".grad_bias")
@@ -50,36 +50,34 @@ def adapter_step(
     Raises:
         InvalidValueError: If no layer of the model is linear.
     """
-    adapted = _adapted(forward)
+    adapted = forward.take(_is_adapted(forward))
     if not len(adapted):
         allowed = "no value: the model has no linear layers to adapt"
         raise InvalidValueError("lora_rank", rank, allowed, "Leave it out.")
-    adapters = _forward(forward, adapted, rank, precision)
+    adapters = _forward(adapted, rank, precision)
     widened = [_widened(forward, precision, phase) for phase in (Phase.FORWARD, Phase.BACKWARD)]
-    losses = [word_loss_graph(forward, precision, loss)] if loss else []
-    sizes = forward.dims[adapted]
-    count = int(rank * (sizes[:, 2] + sizes[:, 3]).sum())
+    losses = word_loss_graphs([forward], precision, loss) if loss else []
+    count = int(rank * adapted.dims[:, 2:4].sum())
     update = optimizer_graph(count, 2 * len(adapted), precision.trained, rule)
     backward = [backward_graph(adapters), _through(forward)]
     ahead, back = ([rows] if len(rows) else [] for rows in widened)
     return concatenate([forward, adapters, *ahead, *losses, *backward, *back, update])
 
 
-def _adapted(forward: OperatorGraph) -> IntArray:
-    """Linear rows of layers: of paths with a number."""
-    linear = (forward.kind == int(OperatorKind.GEMM)) & (forward.weight_bytes > 0)
+def _is_adapted(forward: OperatorGraph) -> BoolArray:
+    """Which rows are linear ones of layers: of paths with a number."""
     in_layers = [any(segment.isdigit() for segment in path.split(".")) for path in forward.path]
-    return np.flatnonzero(linear & np.array(in_layers, dtype=bool))
+    is_linear = (forward.kind == int(OperatorKind.GEMM)) & (forward.weight_bytes > 0)
+    is_adapted: BoolArray = is_linear & np.array(in_layers, dtype=bool)
+    return is_adapted
 
 
-def _forward(
-    forward: OperatorGraph, adapted: IntArray, rank: int, precision: Precision
-) -> OperatorGraph:
+def _forward(adapted: OperatorGraph, rank: int, precision: Precision) -> OperatorGraph:
     """Two thin products beside each adapted layer.
 
     A x and B (A x) of Hu et al. 2021, arXiv:2106.09685; B adds in its epilogue: estimate.
     """
-    batch, rows, columns, inner = (forward.dims[adapted, axis] for axis in range(4))
+    batch, rows, columns, inner = adapted.dims[:, :4].T
     thin = np.full_like(rows, rank)
     width, count = precision.activation.bytes, batch * rows
     blocks = [
@@ -96,10 +94,8 @@ def _forward(
             (("up", columns, thin, count * columns), ("down", thin, inner, 0 * count))
         )
     ]
-    names = tuple(forward.name[row] for row in adapted.tolist())
-    paths = tuple(forward.path[row] for row in adapted.tolist())
-    dtypes = np.full(len(adapted), int(precision.activation), dtype=np.int8)
-    graph = rows_graph(blocks, names, paths, dtypes, Phase.FORWARD)
+    dtypes = codes(len(adapted), precision.activation)
+    graph = rows_graph(blocks, adapted.name, adapted.path, dtypes, Phase.FORWARD)
     between = width * (graph.dims[:, 0] * graph.dims[:, 1] * rank).astype(np.float64)
     is_up = np.array([name.endswith("up") for name in graph.name], dtype=bool)
     return replace(graph, saved_bytes=np.where(is_up, between, 0.0))
@@ -119,22 +115,19 @@ def _widened(forward: OperatorGraph, precision: Precision, phase: Phase) -> Oper
         bool(products[row]) and precision.adapts and not precision.keeps(path)
         for row, path in enumerate(forward.path)
     ]
-    rows = np.flatnonzero(narrow)
-    elements = forward.weight_bytes[rows] / precision.weight.bytes
+    rows = forward.take(np.flatnonzero(narrow))
+    elements = rows.weight_bytes / precision.weight.bytes
     count, ones = elements.astype(np.int64), np.ones(len(rows), dtype=np.int64)
-    width = precision.activation.bytes
+    moved_bytes = precision.activation.bytes * elements
     block = new_rows(
         OperatorKind.ELEMENTWISE,
         row_dims(count, ones, ones),
         elements,
-        (width * elements, width * elements),
+        (moved_bytes, moved_bytes),
         "lora_widened",
     )
-    dtypes = np.full(len(rows), int(precision.activation), dtype=np.int8)
-    names, paths = (
-        tuple(column[row] for row in rows.tolist()) for column in (forward.name, forward.path)
-    )
-    return rows_graph([block], names, paths, dtypes, phase)
+    dtypes = codes(len(rows), precision.activation)
+    return rows_graph([block], rows.name, rows.path, dtypes, phase)
 
 
 def _through(forward: OperatorGraph) -> OperatorGraph:

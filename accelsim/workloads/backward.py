@@ -25,6 +25,7 @@ from accelsim.workloads.graph import (
     IntArray,
     OperatorGraph,
     chained,
+    codes,
     concatenate,
     parts,
 )
@@ -162,7 +163,7 @@ def rows_graph(
     return OperatorGraph(
         **columns,
         dtype=dtypes[source[order]],
-        phase=np.full(count, int(phase), dtype=np.int8),
+        phase=codes(count, phase),
         saved_bytes=np.zeros(count),
         name=tuple(labels),
         path=tuple([paths[row] for row in picked]),
@@ -221,9 +222,10 @@ class ForwardRows:
         matching: BoolArray = self.graph.kind[self.rows] == int(kind)
         return matching
 
-    def sizes(self, count: int) -> list[IntArray]:
-        """The first dimensions."""
-        return [self.dims[:, axis] for axis in range(count)]
+    def sizes(self, count: int) -> IntArray:
+        """The first dimensions, shape (count, n)."""
+        sizes: IntArray = self.dims[:, :count].T
+        return sizes
 
     def where(self, chosen: BoolArray) -> ForwardRows:
         """Some of the rows."""
@@ -414,8 +416,7 @@ def _accumulations(graph: OperatorGraph, still: BoolArray) -> RowBlock:
 
     Back-propagation adds them (Goodfellow et al., Deep Learning, MIT Press 2016, chapter 6).
     """
-    consumers = np.bincount(graph.dependency, minlength=len(graph))
-    further = np.where(still, 0, np.maximum(consumers - 1, 0))
+    further = np.where(still, 0, np.maximum(graph.reader_count - 1, 0))
     forward = ForwardRows(graph, np.repeat(np.arange(len(graph), dtype=np.int64), further))
     size = forward.write
     elements = np.maximum(size / forward.element_bytes, 1).astype(np.int64)

@@ -83,22 +83,9 @@ class GraphBuilder(MemoryBoundLayers):
         at: str = "",
     ) -> Tensor:
         """x (..., k) times a weight (k, n). `tied` weights are read but not counted again."""
-        k = x.shape[-1]
-        weights = (k + bias) * out_features
         with self.scope(at):
-            x = self.cast(x, self.precision.activation)
-            if not tied:
-                self.parameters(weights, 1 + bias, of_product=True)
-            return self.operator(
-                _K.GEMM,
-                (1, prod(x.shape[:-1]), out_features, k),
-                [x],
-                (*x.shape[:-1], out_features),
-                name=name,
-                weights=weights,
-                saves=Saved([x]),
-                dtype=self.precision.compute,
-            )
+            biases = out_features if bias else 0
+            return self._gemm(x, out_features, biases, 1 + bias, name=name, tied=tied)
 
     def projections(self, x: Tensor, products: Sequence[Projection], at: str) -> tuple[Tensor, ...]:
         """Products of x with several weights: one by one, or one product with all of them where the
@@ -109,27 +96,36 @@ class GraphBuilder(MemoryBoundLayers):
             products: The products.
             at: Path of the merged product.
         """
-        are_kept = {self.keeps(path) for path in (*(product.at for product in products), at)}
-        if not self.merges or len(are_kept) > 1:
+        paths = [product.at for product in products]
+        if not self.merges or len({self.keeps(path) for path in (*paths, at)}) > 1:
             return tuple(self.linear(x, n, bias=bias, at=path) for n, bias, path in products)
         widths = [product.width for product in products]
-        biases = sum(product.width * product.bias for product in products)
+        biases = [product.width for product in products if product.bias]
         x = self.cast(x, self.precision.activation)
-        rows, width, k = prod(x.shape[:-1]), sum(widths), x.shape[-1]
-        tensors = len(products) + sum(product.bias for product in products)
+        name = MERGED.join(path.rpartition(".")[2] for path in paths)
         with self.scope(at):
-            self.parameters(k * width + biases, tensors, of_product=True)
-            merged = self.operator(
-                _K.GEMM,
-                (1, rows, width, k),
-                [x],
-                (*x.shape[:-1], width),
-                name=MERGED.join(product.at.rpartition(".")[2] for product in products),
-                weights=k * width + biases,
-                saves=Saved([x]),
-                dtype=self.precision.compute,
-            )
+            tensors = len(products) + len(biases)
+            merged = self._gemm(x, sum(widths), sum(biases), tensors, name=name)
         return self.split(merged, widths)
+
+    def _gemm(
+        self, x: Tensor, width: int, biases: int, tensors: int, *, name: str, tied: bool = False
+    ) -> Tensor:
+        """x (..., k) times weights (k, width) and some biases, in so many tensors."""
+        x = self.cast(x, self.precision.activation)
+        *leading, k = x.shape
+        weights = k * width + biases
+        if not tied:
+            self.parameters(weights, tensors, of_product=True)
+        return self.operator(
+            _K.GEMM,
+            (1, prod(leading), width, k),
+            [x],
+            (*leading, width),
+            name=name,
+            weights=weights,
+            saves=Saved([x]),
+        )
 
     def grouped_linear(
         self,
@@ -158,7 +154,6 @@ class GraphBuilder(MemoryBoundLayers):
             name=name,
             weights=active * expert_weights,
             saves=Saved([x]),
-            dtype=self.precision.of_experts.compute,
         )
 
     def matmul(self, a: Tensor, b: Tensor, *, name: str = "matmul") -> Tensor:
@@ -174,7 +169,6 @@ class GraphBuilder(MemoryBoundLayers):
             # A product with itself reads once.
             read_bytes=a.bytes if a.storage == b.storage else None,
             saves=Saved([a, b]),
-            dtype=self.attention_dtype,
         )
 
     def conv(
@@ -218,7 +212,6 @@ class GraphBuilder(MemoryBoundLayers):
                 name=name,
                 weights=weights,
                 saves=Saved([x]),
-                dtype=self.precision.compute,
             )
 
     def attention(
@@ -254,41 +247,42 @@ class GraphBuilder(MemoryBoundLayers):
         """
         batch, heads, q_len, head_dim = q.shape
         kv_heads, value_dim, kv_len = k.shape[1], v.shape[3], k.shape[2] + context_len
-        row_width = latent or kv_heads * (head_dim + value_dim)
-        kv_width = self.precision.kv_cache.bytes if cached else q.element_bytes
+        element_bytes = self.precision.kv_cache.bytes if cached else q.element_bytes
+        row_bytes = (latent or kv_heads * (head_dim + value_dim)) * element_bytes
         if cached:
-            self.cached.append(CacheLayer(window or math.inf, row_width * kv_width))
-        read_keys = min(kv_len, window + q_len - 1) if window else kv_len
+            self.cached.append(CacheLayer(window or math.inf, row_bytes))
+        documents, document_keys, read_keys = self._seen_keys(q_len, kv_len, window)
         if not self.fused_attention:
-            adds = written_out.masked or causal or bias is not None
-            keys = read_keys if self.phase is Phase.DECODE else kv_len  # a prompt masks the others
-            return self._decomposed_attention(q, k, v, keys, written_out._replace(masked=adds))
-        parts = self._documents(q_len)
-        if parts > 1:
-            read_keys = kv_len = q_len  # each reads its own keys alone
-        window = 0 if window >= kv_len // parts else window
-        heads_and_lengths = (batch * parts, heads, kv_heads, q_len // parts, kv_len // parts)
+            masked = any((written_out.masked, causal, bias is not None))
+            # A prompt masks the keys beyond the window.
+            keys = read_keys if self.phase is Phase.DECODE else kv_len
+            return self._decomposed_attention(q, k, v, keys, written_out._replace(masked=masked))
+        operands = [q, k, v] if bias is None else [q, k, v, bias]
+        lengths = (q_len // documents, document_keys)
+        mask = (int(causal), window if window < document_keys else 0, latent)
         return self.operator(
             _K.ATTENTION,
-            (*heads_and_lengths, head_dim, value_dim, int(causal), window, latent),
-            [q, k, v, bias] if bias else [q, k, v],
+            (batch * documents, heads, kv_heads, *lengths, head_dim, value_dim, *mask),
+            operands,
             (batch, heads, q_len, value_dim),
             name="attention",
-            read_bytes=q.bytes
-            + batch * read_keys * row_width * kv_width
-            + (bias.bytes if bias else 0),
+            read_bytes=q.bytes + batch * read_keys * row_bytes + sum(x.bytes for x in operands[3:]),
             saves=Saved([q, k, v], output=True, extra_bytes=4.0 * batch * heads * q_len),
-            dtype=self.attention_dtype,
         )
 
-    def _documents(self, length: int) -> int:
-        """Documents of equal length in a sequence, so many that they have the stated tokens or as
-        few more as divide it (variable-length kernels: Dao 2023, arXiv:2307.08691, section 3.1).
+    def _seen_keys(self, q_len: int, kv_len: int, window: int) -> tuple[int, int, int]:
+        """Documents of a sequence, the keys of each, and all keys that its queries read.
+
+        Documents are of equal length, so many that they have the stated tokens or as few more as
+        divide the sequence; each reads its own keys alone (variable-length kernels: Dao 2023,
+        arXiv:2307.08691, section 3.1).
         """
-        if not self.document_len or length <= self.document_len:
-            return 1
-        most = length // self.document_len
-        return next(count for count in range(most, 0, -1) if length % count == 0)
+        if self.document_len and q_len > self.document_len:
+            most = q_len // self.document_len
+            documents = next(count for count in range(most, 0, -1) if q_len % count == 0)
+            if documents > 1:
+                return documents, q_len // documents, q_len
+        return 1, kv_len, min(kv_len, window + q_len - 1) if window else kv_len
 
     def _decomposed_attention(
         self,
@@ -365,7 +359,6 @@ class GraphBuilder(MemoryBoundLayers):
                 name=cell,
                 weights=weights,
                 saves=Saved([x], output=True, extra_bytes=states_bytes),
-                dtype=self.precision.compute,
             )
 
     def moe_routing(self, logits: Tensor, top_k: int) -> Tensor:

@@ -80,19 +80,18 @@ class SequenceCache:
         return sum(layer.token_bytes for layer in self.layers if math.isinf(layer.most_tokens))
 
     @property
+    def _windowed(self) -> list[CacheLayer]:
+        return [layer for layer in self.layers if STATE < layer.most_tokens < math.inf]
+
+    @property
     def windowed_bytes(self) -> float:
         """Bytes per token of the layers that keep a window."""
-        return sum(
-            layer.token_bytes for layer in self.layers if STATE < layer.most_tokens < math.inf
-        )
+        return sum(layer.token_bytes for layer in self._windowed)
 
     @property
     def window_tokens(self) -> int:
         """The longest window; 0 without one."""
-        windows = [
-            layer.most_tokens for layer in self.layers if STATE < layer.most_tokens < math.inf
-        ]
-        return int(max(windows, default=0))
+        return int(max((layer.most_tokens for layer in self._windowed), default=0))
 
     @property
     def state_bytes(self) -> float:

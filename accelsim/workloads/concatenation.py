@@ -44,7 +44,7 @@ def elide_copies(graph: OperatorGraph) -> OperatorGraph:
         graph.write_bytes.copy(),
         np.zeros(len(graph), dtype=bool),
     )
-    consumers = np.bincount(graph.dependency, minlength=len(graph))
+    consumers = graph.reader_count
     for row in np.flatnonzero(is_copy).tolist():
         sole_producers = [
             int(source) for source in graph.dependencies_of(row) if consumers[source] == 1
@@ -104,11 +104,11 @@ def _gathered(graph: OperatorGraph) -> OperatorGraph:
     """Gathers that only a product of small matrices reads write nothing, and it reads nothing of
     them.
     """
-    batch, m, n, k = (graph.dims[:, index].astype(np.float64) for index in range(4))
+    batch, m, n, k = graph.dims[:, :4].T.astype(np.float64)
     small = (graph.kind == OperatorKind.BATCHED_GEMM) & (
         (m * k + k * n) * DTYPE_BYTES[graph.dtype] <= _SMALL_BYTES
     )
-    consumers = np.bincount(graph.dependency, minlength=len(graph))
+    consumers = graph.reader_count
     read_bytes, write_bytes = graph.read_bytes.copy(), graph.write_bytes.copy()
     for row in np.flatnonzero(small & (batch > 1)).tolist():
         for source in _sources_through_copies(graph, row, consumers):

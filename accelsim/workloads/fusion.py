@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 from accelsim.workloads.graph import (
     BoolArray,
     FloatArray,
@@ -74,37 +75,23 @@ def fuse_elementwise(graph: OperatorGraph, fuses: Fuses = "epilogues") -> Operat
     """
     fusion = _Fusion.of(graph, fuses)
     member, fused, count = fusion.member, fusion.fused, len(fusion.heads)
+    columns = _fused_columns(graph, fusion.members(np.arange(len(graph))))
     producer = fusion.producer[fused]
-    hidden = graph.write_bytes[producer]
-    training = bool((graph.phase == Phase.BACKWARD).any())
-    written = fusion.written
-    inner = np.minimum(graph.saved_bytes[fused], hidden) * training * ~written[producer]
-    # saved for the backward pass: written all the same, unless that makes it again
-    still_written, made_again = (
-        (inner, 0.0 * inner) if fuses != "pointwise" else (0.0 * inner, inner)
-    )
-    read_bytes = _sum(graph.read_bytes, member, count) - _sum(hidden, member[fused], count)
-    write_bytes = _sum(graph.write_bytes * written, member, count)
-    write_bytes += _sum(still_written, member[fused], count)
-    weight_owner = graph.weight_bytes.copy()
-    heads = fusion.heads
-    weight_owner[fused & (graph.kind == _K.BATCH_NORM)] = 0.0  # folded
-    matrix = is_kind(graph.kind[heads], CONTRACTION_KINDS)
-    behind = np.where(
-        fused & (graph.kind == _K.ELEMENTWISE), graph.flop, 0.0
-    )  # folded norms cost nothing
+    hidden = np.minimum(graph.saved_bytes[fused], graph.write_bytes[producer])
+    hidden *= bool((graph.phase == Phase.BACKWARD).any()) * ~fusion.written[producer]
+    saved_bytes = _sum(graph.saved_bytes, member, count)
+    # What the backward pass needs is written all the same, unless that makes it again.
+    if fuses == "pointwise":
+        saved_bytes -= _sum(hidden, member[fused], count)
+    else:
+        columns["write_bytes"] += _sum(hidden, member[fused], count)
     offset, dependency = _regrouped_edges(graph, member, count)
-    picked = graph.take(heads)
     return replace(
-        picked,
-        flop=np.where(matrix, graph.flop[heads], _sum(graph.flop, member, count)),
-        read_bytes=np.maximum(read_bytes, 0.0),
-        write_bytes=write_bytes,
-        weight_bytes=_sum(weight_owner, member, count),
-        saved_bytes=_sum(graph.saved_bytes, member, count) - _sum(made_again, member[fused], count),
+        graph.take(fusion.heads),
+        **columns,
+        saved_bytes=saved_bytes,
         dependency_offset=offset,
         dependency=dependency,
-        epilogue_flop=np.where(matrix, _sum(behind, member, count), 0.0),
     )
 
 
@@ -118,53 +105,81 @@ def fuse_batch(lowered: LoweredBatch, fuses: Fuses) -> LoweredBatch:
     """
     graph = lowered.launched()
     fusion = _Fusion.of(graph, fuses)
-    rows = np.argsort(fusion.member, kind="stable")  # of one fused operator after the other
-    column = lowered.order[rows]
-    inner = np.where(fusion.fused, lowered.order[fusion.producer], -1)[rows]
-    alike = np.stack([column, fusion.written[rows], inner], axis=1)
-    starts = np.searchsorted(fusion.member[rows], np.arange(len(fusion.heads) + 1))
+    launches = fusion.members(lowered.order)
+    alike = np.stack([launches.row, launches.written, launches.inner], axis=1)
+    bounds = pairwise([*launches.start.tolist(), len(alike)])
     sorts: dict[bytes, int] = {}
     order = np.array(
-        [
-            sorts.setdefault(alike[start:end].tobytes(), len(sorts))
-            for start, end in pairwise(starts.tolist())
-        ]
+        [sorts.setdefault(alike[start:end].tobytes(), len(sorts)) for start, end in bounds]
     )
-    first_of_sort = np.unique(order, return_index=True)[1]
-    members = np.concatenate(
-        [np.arange(starts[sort], starts[sort + 1]) for sort in first_of_sort.tolist()]
-    )
-    column, inner, rows = column[members], inner[members], rows[members]
-    bounds = np.concatenate([[0], np.cumsum(np.diff(starts)[first_of_sort])[:-1]])
-    heads = lowered.order[fusion.heads[first_of_sort]]
-
-    def total(values: FloatArray, counts: BoolArray | None = None) -> FloatArray:
-        selected = values[:, column] if counts is None else values[:, column] * counts
-        summed: FloatArray = np.add.reduceat(selected, bounds, axis=1)
-        return summed
-
-    is_fused, kind = inner >= 0, lowered.kind[column]
-    hidden = np.add.reduceat(lowered.write_bytes[:, inner] * is_fused, bounds, axis=1)
-    matrix = is_kind(lowered.kind[heads], CONTRACTION_KINDS)
-    behind = total(lowered.flop, is_fused & (kind == _K.ELEMENTWISE))
+    members = launches.of(np.unique(order, return_index=True)[1])
     offset, dependency = _regrouped_edges(graph, fusion.member, len(fusion.heads))
+    heads = members.head.tolist()
     return replace(
         lowered,
-        kind=lowered.kind[heads],
-        dtype=lowered.dtype[heads],
-        dims=lowered.dims[:, heads],
-        flop=np.where(matrix, lowered.flop[:, heads], total(lowered.flop)),
-        read_bytes=np.maximum(total(lowered.read_bytes) - hidden, 0.0),
-        write_bytes=total(lowered.write_bytes, fusion.written[rows]),
-        weight_bytes=total(lowered.weight_bytes, ~(is_fused & (kind == _K.BATCH_NORM))),
-        epilogue_flop=np.where(matrix, behind, 0.0),
+        **_fused_columns(lowered, members),
+        kind=lowered.kind[members.head],
+        dtype=lowered.dtype[members.head],
+        dims=lowered.dims[:, members.head],
         copied_bytes=lowered.input_bytes(),
-        name=tuple(lowered.name[row] for row in heads.tolist()),
-        path=tuple(lowered.path[row] for row in heads.tolist()),
+        name=tuple(lowered.name[row] for row in heads),
+        path=tuple(lowered.path[row] for row in heads),
         order=order,
         dependency_offset=offset,
         dependency=dependency,
     )
+
+
+@frozen(eq=False)
+class _Members:
+    """Rows of c fused operators, k in all, those of one after those of the one before.
+
+    Attributes:
+        head: First row of each operator, shape (c,).
+        start: Where its rows start, shape (c,).
+        row: The rows, shape (k,).
+        inner: The row that each joins, whose output only it reads; -1 for none, shape (k,).
+        written: Whether a row of another operator, or none, reads what it writes, shape (k,).
+    """
+
+    head: IntArray
+    start: IntArray
+    row: IntArray
+    inner: IntArray
+    written: BoolArray
+
+    def of(self, operators: IntArray) -> _Members:
+        """Rows of some of the operators."""
+        counts = np.diff(self.start, append=len(self.row))[operators]
+        start = np.cumsum(counts) - counts
+        places = np.arange(counts.sum()) + np.repeat(self.start[operators] - start, counts)
+        columns = (self.row[places], self.inner[places], self.written[places])
+        return _Members(self.head[operators], start, *columns)
+
+
+def _fused_columns(rows: OperatorGraph | LoweredBatch, members: _Members) -> Document:
+    """FLOP and bytes of fused operators, in all scenarios."""
+    is_fused, kind = members.inner >= 0, rows.kind[members.row]
+
+    def total(values: FloatArray, counts: BoolArray | None = None) -> FloatArray:
+        taken = values[..., members.row]
+        taken = taken if counts is None else taken * counts
+        summed: FloatArray = np.add.reduceat(taken, members.start, axis=-1)
+        return summed
+
+    hidden = np.add.reduceat(
+        rows.write_bytes[..., members.inner] * is_fused, members.start, axis=-1
+    )
+    is_matrix = is_kind(rows.kind[members.head], CONTRACTION_KINDS)
+    # Norms that are folded into weights cost nothing.
+    behind = total(rows.flop, is_fused & (kind == _K.ELEMENTWISE))
+    return {
+        "flop": np.where(is_matrix, rows.flop[..., members.head], total(rows.flop)),
+        "read_bytes": np.maximum(total(rows.read_bytes) - hidden, 0.0),
+        "write_bytes": total(rows.write_bytes, members.written),
+        "weight_bytes": total(rows.weight_bytes, ~(is_fused & (kind == _K.BATCH_NORM))),
+        "epilogue_flop": np.where(is_matrix, behind, 0.0),
+    }
 
 
 @frozen(eq=False)
@@ -199,6 +214,15 @@ class _Fusion:
         written = _is_read_outside(graph, member)
         return cls(heads[order], member, group != rows, _producer(graph), written)
 
+    def members(self, order: IntArray) -> _Members:
+        """Rows of the fused operators, by their places in columns that hold the n rows in some
+        order.
+        """
+        rows = np.argsort(self.member, kind="stable")
+        inner = np.where(self.fused, order[self.producer], -1)[rows]
+        start = np.searchsorted(self.member[rows], np.arange(len(self.heads)))
+        return _Members(order[self.heads], start, order[rows], inner, self.written[rows])
+
 
 def _producer(graph: OperatorGraph) -> IntArray:
     """Last row each row waits for; -1 for none."""
@@ -211,7 +235,6 @@ def _producer(graph: OperatorGraph) -> IntArray:
 def _groups(graph: OperatorGraph, fuses: Fuses) -> IntArray:
     """Head row of the fused operator each row belongs to."""
     producer = _producer(graph)
-    consumers = np.bincount(graph.dependency, minlength=len(graph))
     pointwise = fuses == "pointwise"
     producers = _OWN if pointwise else _OWN | _LIBRARY
     takes = np.isin(graph.kind, list(producers))
@@ -226,7 +249,9 @@ def _groups(graph: OperatorGraph, fuses: Fuses) -> IntArray:
         not graph.name[row].endswith(f".{OWN_STATISTICS}") for row in np.flatnonzero(norms).tolist()
     ]
     fusable |= norms
-    joins = fusable & (producer >= 0) & ((consumers[source] == 1) | generated) & takes[source]
+    joins = (
+        fusable & (producer >= 0) & ((graph.reader_count[source] == 1) | generated) & takes[source]
+    )
     joins &= graph.phase == graph.phase[source]
     apart = (np.diff(graph.dependency_offset) > 1) & (fuses == "activations")
     head = np.arange(len(graph), dtype=np.int64)
@@ -239,10 +264,9 @@ def _groups(graph: OperatorGraph, fuses: Fuses) -> IntArray:
 
 def _is_read_outside(graph: OperatorGraph, member: IntArray) -> BoolArray:
     """Whether a row of another fused operator, or none, reads what each row writes."""
-    reader = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
     written = np.ones(len(graph), dtype=bool)
     written[graph.dependency] = False
-    written[graph.dependency[member[reader] != member[graph.dependency]]] = True
+    written[graph.dependency[member[graph.reader] != member[graph.dependency]]] = True
     return written
 
 
@@ -255,9 +279,8 @@ def _regrouped_edges(
 ) -> tuple[IntArray, IntArray]:
     """Dependencies among fused operators: those of all their rows, less the inner ones."""
     edges: list[set[int]] = [set() for _ in range(count)]
-    reader = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
     for target, source in zip(
-        member[reader].tolist(), member[graph.dependency].tolist(), strict=True
+        member[graph.reader].tolist(), member[graph.dependency].tolist(), strict=True
     ):
         if source < target:
             edges[target].add(source)

@@ -47,10 +47,15 @@ TextArray = NDArray[np.str_]
 _FEWEST_DIMENSIONS = {OperatorKind.COPY: 1, OperatorKind.OPTIMIZER: 3}
 
 
-def is_kind(codes: NDArray[np.integer[Any]], kinds: frozenset[OperatorKind]) -> BoolArray:
+def is_kind(codes: NDArray[np.int16], kinds: frozenset[OperatorKind]) -> BoolArray:
     """Which `OperatorKind` codes are of some kinds, shape of the codes."""
     is_of_kind: BoolArray = _among(kinds)[codes]
     return is_of_kind
+
+
+def codes(count: int, code: int) -> NDArray[np.int8]:
+    """A column of one dtype or phase."""
+    return np.full(count, int(code), dtype=np.int8)
 
 
 @lru_cache(maxsize=128)
@@ -62,8 +67,8 @@ def _among(kinds: frozenset[OperatorKind]) -> BoolArray:
 @lru_cache(maxsize=4)
 def _rows_by_kind(graph: OperatorGraph) -> tuple[tuple[OperatorKind, IntArray], ...]:
     """Kept, as a cost model asks forty times; np.unique would import numpy.ma: 25 ms."""
-    codes = np.flatnonzero(np.bincount(graph.kind)).tolist()
-    return tuple((OperatorKind(code), np.flatnonzero(graph.kind == code)) for code in codes)
+    kinds = np.flatnonzero(np.bincount(graph.kind)).tolist()
+    return tuple((OperatorKind(code), np.flatnonzero(graph.kind == code)) for code in kinds)
 
 
 @frozen(eq=False)
@@ -143,7 +148,9 @@ class OperatorGraph:
         """Each kind the graph has, in the order of their codes, and its rows."""
         return _rows_by_kind(self)
 
-    def dimension(self, name: str, rows: NDArray[Any] | slice, kind: OperatorKind) -> FloatArray:
+    def dimension(
+        self, name: str, rows: IntArray | BoolArray | slice, kind: OperatorKind
+    ) -> FloatArray:
         """One named dimension of rows of one kind, as float64.
 
         Args:
@@ -161,45 +168,54 @@ class OperatorGraph:
         """Which rows run one of some operators, shape (n,)."""
         return codes_with_operation(self.variant, operations)
 
+    @property
+    def reader(self) -> IntArray:
+        """The row that waits, for each entry of `dependency`, shape (edges,)."""
+        return np.repeat(np.arange(len(self)), np.diff(self.dependency_offset))
+
+    @property
+    def reader_count(self) -> IntArray:
+        """Rows that wait for each row, shape (n,)."""
+        return np.bincount(self.dependency, minlength=len(self))
+
     def dependencies_of(self, row: int) -> IntArray:
         """Rows that `row` waits for."""
         return self.dependency[self.dependency_offset[row] : self.dependency_offset[row + 1]]
 
-    def take(self, rows: NDArray[Any]) -> OperatorGraph:
+    def take(self, rows: IntArray | BoolArray) -> OperatorGraph:
         """The given rows in the given order, chained one after the other.
 
         Args:
             rows: Row indices (may repeat) or a boolean mask.
         """
         index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
-        columns = {name: getattr(self, name)[index] for name in _ARRAY_COLUMNS}
-        picked = index.tolist()
-        offset, dependency = chained(len(picked))
-        return OperatorGraph(
-            **columns,
-            name=tuple([self.name[i] for i in picked]),
-            path=tuple([self.path[i] for i in picked]),
-            dependency_offset=offset,
-            dependency=dependency,
-            epilogue_flop=None if self.epilogue_flop is None else self.epilogue_flop[index],
-        )
+        indices = index.tolist()
+        names = tuple([self.name[row] for row in indices])
+        return self._chain_of(index, names, tuple([self.path[row] for row in indices]))
 
     def part(self, begin: int, end: int) -> OperatorGraph:
         """Rows from one to before another, chained as by `take`; the columns are views."""
-        columns = {name: getattr(self, name)[begin:end] for name in _ARRAY_COLUMNS}
-        offset, dependency = chained(end - begin)
+        rows = slice(begin, end)
+        return self._chain_of(rows, self.name[rows], self.path[rows])
+
+    def _chain_of(
+        self, rows: IntArray | slice, names: tuple[str, ...], paths: tuple[str, ...]
+    ) -> OperatorGraph:
+        """Some rows, each waiting for the one before."""
+        columns = {name: getattr(self, name)[rows] for name in _ARRAY_COLUMNS}
+        offset, dependency = chained(len(names))
         return OperatorGraph(
             **columns,
-            name=self.name[begin:end],
-            path=self.path[begin:end],
+            name=names,
+            path=paths,
             dependency_offset=offset,
             dependency=dependency,
-            epilogue_flop=None if self.epilogue_flop is None else self.epilogue_flop[begin:end],
+            epilogue_flop=None if self.epilogue_flop is None else self.epilogue_flop[rows],
         )
 
     def with_phase(self, phase: Phase) -> OperatorGraph:
         """The same graph with every row in `phase`."""
-        return replace(self, phase=np.full(len(self), int(phase), dtype=np.int8))
+        return replace(self, phase=codes(len(self), phase))
 
     def to_frame(self) -> pd.DataFrame:
         """One row per operator, with kind, dtype and phase as words."""
@@ -253,8 +269,8 @@ class OperatorGraph:
         floats = (*FLOAT_COLUMNS, *(["epilogue_flop"] if "epilogue_flop" in data else []))
         columns: Document = {column: _floats(data, column, count) for column in floats}
         for column, (enum, width) in _ENUMS.items():
-            codes = [_code(enum, column, label) for label in _column(data, column, count)]
-            columns[column] = np.array(codes, dtype=width)
+            of_rows = [_code(enum, column, label) for label in _column(data, column, count)]
+            columns[column] = np.array(of_rows, dtype=width)
         offset, dependency = _edges(_column(data, "dependencies", count))
         return cls(
             **columns,
@@ -267,8 +283,9 @@ class OperatorGraph:
         )
 
 
+_Codes = type[OperatorKind] | type[Dtype] | type[Phase]
 #: Columns of codes, what they stand for and the width they are kept in.
-_ENUMS: Mapping[str, tuple[type[OperatorKind] | type[Dtype] | type[Phase], type[np.integer[Any]]]]
+_ENUMS: Mapping[str, tuple[_Codes, type[np.int16] | type[np.int8]]]
 _ENUMS = {"kind": (OperatorKind, np.int16), "dtype": (Dtype, np.int8), "phase": (Phase, np.int8)}
 FLOAT_COLUMNS = ("flop", "read_bytes", "write_bytes", "weight_bytes", "saved_bytes")
 _ARRAY_COLUMNS = (*_ENUMS, "dims", "variant", *FLOAT_COLUMNS)
@@ -290,22 +307,23 @@ def concatenate(graphs: Sequence[OperatorGraph], *, waits: bool = True) -> Opera
         return graphs[0]
     columns = {name: np.concatenate([getattr(g, name) for g in graphs]) for name in _ARRAY_COLUMNS}
     offset, dependency = _joined_dependencies(graphs, waits=waits)
-    epilogues = [g.epilogue_flop for g in graphs]
     return OperatorGraph(
         **columns,
         name=tuple(chain.from_iterable([g.name for g in graphs])),
         path=tuple(chain.from_iterable([g.path for g in graphs])),
         dependency_offset=offset,
         dependency=dependency,
-        epilogue_flop=None
-        if all(flop is None for flop in epilogues)
-        else np.concatenate(
-            [
-                np.zeros(len(g)) if flop is None else flop
-                for g, flop in zip(graphs, epilogues, strict=True)
-            ]
-        ),
+        epilogue_flop=_joined_epilogues(graphs),
     )
+
+
+def _joined_epilogues(graphs: Sequence[OperatorGraph]) -> FloatArray | None:
+    """What is fused behind the rows of graphs one after the other; None where nothing is."""
+    epilogues = [graph.epilogue_flop for graph in graphs]
+    if all(flop is None for flop in epilogues):
+        return None
+    filled = zip(graphs, epilogues, strict=True)
+    return np.concatenate([np.zeros(len(g)) if flop is None else flop for g, flop in filled])
 
 
 def _joined_dependencies(
@@ -382,7 +400,7 @@ def _floats(data: Values, name: str, count: int | None) -> FloatArray:
     return np.array(column, dtype=np.float64)
 
 
-def _code(enum: type[OperatorKind] | type[Dtype] | type[Phase], column: str, label: Any) -> int:
+def _code(enum: _Codes, column: str, label: Any) -> int:
     try:
         return int(enum[label.upper()])
     except (KeyError, AttributeError):
@@ -390,7 +408,7 @@ def _code(enum: type[OperatorKind] | type[Dtype] | type[Phase], column: str, lab
         raise InvalidValueError(f"graph.{column}", label, f"one of {labels}") from None
 
 
-def _dims(column: list[Any], kinds: Sequence[int]) -> IntArray:
+def _dims(column: list[object], kinds: Sequence[int]) -> IntArray:
     dims = np.zeros((len(column), MAX_DIMENSIONS), dtype=np.int64)
     for row, (values, kind) in enumerate(zip(column, kinds, strict=True)):
         width = len(DIMENSIONS[OperatorKind(kind)])

@@ -8,13 +8,13 @@ within a window and one beyond it) come out as separate batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from accelsim.arguments import checked
 from accelsim.dtype import PRECISIONS, Precision
@@ -22,11 +22,18 @@ from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.cache import SequenceCache
-from accelsim.workloads.graph import FLOAT_COLUMNS, FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.graph import (
+    FLOAT_COLUMNS,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    OperatorGraph,
+    codes,
+)
 from accelsim.workloads.model import Lowered, PassShape, Workload
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
-from accelsim.workloads.row_writer import PassForm, RowEntry, Written
+from accelsim.workloads.row_writer import PassForm, RowEntry
 from accelsim.workloads.sharding import WHOLE, Shard
 from accelsim.workloads.sizes import ScenariosPart, Sizes
 from accelsim.workloads.variant import variant_codes
@@ -36,6 +43,8 @@ _RANKS = ("tp", "cp", "ep", "etp")
 _SIZES = tuple(f.name for f in fields(PassShape))
 #: A row that a layer launches so often is still told from the same of the layer before.
 _MOST_IN_LAYER = 4
+#: FLOP and bytes of a batch's rows; what they keep for a backward pass is none of them.
+_MOVED = FLOAT_COLUMNS[:4]
 _LOOKUPS = (OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG)
 
 
@@ -52,7 +61,7 @@ class ShapeColumns:
     image_size: IntArray
 
     @classmethod
-    def of(cls, **columns: Any) -> ShapeColumns:
+    def of(cls, **columns: ArrayLike) -> ShapeColumns:
         """Columns from arrays and numbers, which stand for every scenario.
 
         Args:
@@ -65,7 +74,7 @@ class ShapeColumns:
     def __len__(self) -> int:
         return len(self.batch)
 
-    def take(self, scenarios: NDArray[Any]) -> ShapeColumns:
+    def take(self, scenarios: IntArray | BoolArray) -> ShapeColumns:
         """Columns of some scenarios."""
         return ShapeColumns(*(getattr(self, name)[scenarios] for name in _SIZES))
 
@@ -132,9 +141,9 @@ class LoweredBatch:
         """Launches of each distinct row, shape (d,)."""
         return np.bincount(self.order, minlength=len(self.kind))
 
-    def take(self, scenarios: NDArray[Any]) -> LoweredBatch:
+    def take(self, scenarios: IntArray | BoolArray) -> LoweredBatch:
         """Some of the scenarios, by place or mask."""
-        columns = ["scenario", "dims", "flop", "read_bytes", "write_bytes", "weight_bytes"]
+        columns = ["scenario", "dims", *_MOVED]
         if self.epilogue_flop is not None:
             columns += ["epilogue_flop", "copied_bytes"]
         return replace(self, **{name: getattr(self, name)[scenarios] for name in columns})
@@ -153,7 +162,7 @@ class LoweredBatch:
             kind=np.tile(self.kind, scenarios),
             dims=self.dims.reshape(count, MAX_DIMENSIONS),
             dtype=np.tile(self.dtype, scenarios),
-            phase=np.full(count, int(self.phase), dtype=np.int8),
+            phase=codes(count, self.phase),
             flop=self.flop.reshape(count),
             read_bytes=self.read_bytes.reshape(count),
             write_bytes=self.write_bytes.reshape(count),
@@ -251,35 +260,45 @@ def lower(
         InvalidValueError: If the workload has no family, or the sizes or ranks do not fit it.
     """
     key = tuple(getattr(shapes, name).tobytes() for name in _SIZES)
-    policy = model.policy(PRECISIONS["bf16"])
-    return _lowered(workload, policy, key, shard, phase, model.fused_attention, merges)
+    form = PassForm(model.fused_attention, shard, merges=merges)
+    return _lowered(workload, model.policy(PRECISIONS["bf16"]), phase, form, key)
 
 
 @lru_cache(maxsize=64)
 def _lowered(
     workload: Workload,
     precision: Precision,
-    key: tuple[bytes, ...],
-    shard: Shard,
     phase: Phase,
-    fused_attention: bool,
-    merges: bool,
+    form: PassForm,
+    key: tuple[bytes, ...],
 ) -> tuple[LoweredBatch, ...]:
     shapes = ShapeColumns(*(np.frombuffer(column, dtype=np.int64) for column in key))
-    form = PassForm(fused_attention, shard, merges=merges)
-    pending, batches = [np.arange(len(shapes))], []
+
+    def write(scenarios: IntArray) -> GraphBuilder:
+        return workload.write(shapes.take(scenarios).shape(), precision, phase, form)
+
+    written = _written_apart(write, [np.arange(len(shapes))])
+    return tuple(_batch(builder, scenarios) for scenarios, builder in written)
+
+
+def _written_apart(
+    write: Callable[[IntArray], GraphBuilder], pending: list[IntArray]
+) -> Iterator[tuple[IntArray, GraphBuilder]]:
+    """Scenarios that have the same rows, and what was written of them.
+
+    Args:
+        write: Writes the rows of some scenarios.
+        pending: Scenarios that may have the same rows.
+    """
     while pending:
-        scenario = pending.pop()
-        builder = workload.builder(precision, phase, form)
+        scenarios = pending.pop()
         try:
-            shape = shapes.take(scenario).shape()
-            workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]
+            builder = write(scenarios)
         except ScenariosPart as parting:
             answers = np.unique(parting.answer)
-            pending += [scenario[parting.answer == answer] for answer in answers]
-            continue
-        batches.append(_batch(builder, scenario))
-    return tuple(batches)
+            pending += [scenarios[parting.answer == answer] for answer in answers]
+        else:
+            yield scenarios, builder
 
 
 def lower_each(
@@ -302,118 +321,110 @@ def lower_each(
     Raises:
         InvalidValueError: If the sizes or ranks do not fit the workload.
     """
-    alike: dict[Any, list[int]] = {}
+    alike: dict[tuple[object, ...], list[int]] = {}
     for index, shard in enumerate(shards):
         alike.setdefault((shard.form, shard.stage), []).append(index)
-    pending, lowered = [np.array(places) for places in alike.values()], dict[int, Lowered]()
-    while pending:
-        places = pending.pop()
-        picked = places.tolist()
-        try:
-            shard = _joined([shards[index] for index in picked], _RANKS)
-            builder = workload.builder(precision, Phase.FORWARD, form._replace(shard=shard))
-            shape = _joined([shapes[index] for index in picked], _SIZES)
-            workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]
-        except ScenariosPart as parting:
-            answers = np.unique(parting.answer)
-            pending += [places[parting.answer == answer] for answer in answers]
-            continue
-        lowered.update(zip(picked, _scenario_passes(builder, len(picked)), strict=True))
+
+    def write(scenarios: IntArray) -> GraphBuilder:
+        indices = scenarios.tolist()
+        shard = _joined([shards[index] for index in indices], _RANKS)
+        shape = _joined([shapes[index] for index in indices], _SIZES)
+        return workload.write(shape, precision, Phase.FORWARD, form._replace(shard=shard))
+
+    lowered: dict[int, Lowered] = {}
+    for scenarios, builder in _written_apart(write, [np.array(same) for same in alike.values()]):
+        passes = _passes(builder, len(scenarios))
+        lowered.update(zip(scenarios.tolist(), passes, strict=True))
     return [lowered[index] for index in range(len(shards))]
 
 
 def _joined(every: Sequence[_T], names: Sequence[str]) -> _T:
     """One whose fields of some names stand for those of all."""
-    columns = {name: [getattr(one, name) for one in every] for name in names}
+    columns = {name: [getattr(pass_part, name) for pass_part in every] for name in names}
     sizes: Document = {
         name: _size(np.array(column)) for name, column in columns.items() if None not in column
     }
     return replace(every[0], **sizes)
 
 
-def _scenario_passes(builder: GraphBuilder, count: int) -> Iterator[Lowered]:
+def _passes(builder: GraphBuilder, count: int) -> Iterator[Lowered]:
     """What was written, of each scenario."""
-    written = builder.written()
-    rows = written.rows
-    dims, totals = _dims(rows, count), builder.parameter_totals
-    amounts = [_column(rows, field, count) for field in range(3, 8)]
-    offset, dependency = written.dependencies()
+    rows = builder.rows
+    dims, amounts = _sizes_of(rows, count)
+    offset, dependency = builder.dependencies()
     shared: Document = {
-        "kind": np.array([row[0] for row in rows], dtype=np.int16),
-        "dtype": np.array([row[2] for row in rows], dtype=np.int8),
-        "phase": np.full(len(rows), int(builder.phase), dtype=np.int8),
-        "name": tuple(written.names),
-        "path": tuple(written.paths),
+        "kind": np.array([row.kind for row in rows], dtype=np.int16),
+        "dtype": np.array([row.dtype for row in rows], dtype=np.int8),
+        "phase": codes(len(rows), builder.phase),
+        "name": tuple(builder.names),
+        "path": tuple(builder.paths),
         "dependency_offset": offset,
         "dependency": dependency,
-        "variant": variant_codes(written.names),
+        "variant": variant_codes(builder.names),
     }
     cache = SequenceCache.of(builder.cached)
     for scenario in range(count):
-        columns = dict(zip(FLOAT_COLUMNS, (amount[scenario] for amount in amounts), strict=True))
+        columns = dict(zip(FLOAT_COLUMNS, amounts[:, scenario], strict=True))
         graph = OperatorGraph(**shared, **columns, dims=dims[scenario])
         parameters, tensors, size = (
-            total.values[scenario].item() if isinstance(total, Sizes) else total for total in totals
+            total.values[scenario].item() if isinstance(total, Sizes) else total
+            for total in builder.parameter_totals
         )
         yield Lowered(graph, int(parameters), int(tensors), size, cache, builder.folded)
 
 
 def _batch(builder: GraphBuilder, scenario: IntArray) -> LoweredBatch:
-    written = builder.written()
-    order, first_launch = _distinct(written)
-    rows = [written.rows[row] for row in first_launch]
-    count = len(scenario)
-    offset, dependency = written.dependencies()
+    order, first_launches = _distinct(builder)
+    rows = [builder.rows[launch] for launch in first_launches]
+    dims, amounts = _sizes_of(rows, len(scenario))
+    offset, dependency = builder.dependencies()
+    parameter_count, tensor_count, parameter_bytes = builder.parameter_totals
     return LoweredBatch(
         scenario=scenario,
-        kind=np.array([row[0] for row in rows], dtype=np.int16),
-        dtype=np.array([row[2] for row in rows], dtype=np.int8),
-        dims=_dims(rows, count),
-        flop=_column(rows, 3, count),
-        read_bytes=_column(rows, 4, count),
-        write_bytes=_column(rows, 5, count),
-        weight_bytes=_column(rows, 6, count),
-        name=tuple(written.names[row] for row in first_launch),
-        path=tuple(written.paths[row] for row in first_launch),
+        kind=np.array([row.kind for row in rows], dtype=np.int16),
+        dtype=np.array([row.dtype for row in rows], dtype=np.int8),
+        dims=dims,
+        **dict(zip(_MOVED, amounts, strict=False)),
+        name=tuple(builder.names[launch] for launch in first_launches),
+        path=tuple(builder.paths[launch] for launch in first_launches),
         order=order,
         dependency_offset=offset,
         dependency=dependency,
         phase=builder.phase,
-        parameter_count=builder.parameter_count,
-        parameter_tensor_count=builder.parameter_tensor_count,
-        parameter_bytes=builder.parameter_bytes,
+        parameter_count=parameter_count,
+        parameter_tensor_count=tensor_count,
+        parameter_bytes=parameter_bytes,
         cache=SequenceCache.of(builder.cached),
     )
 
 
-def _distinct(written: Written) -> tuple[IntArray, list[int]]:
+def _distinct(builder: GraphBuilder) -> tuple[IntArray, list[int]]:
     """Distinct row of each launch, and the first launch of each distinct row."""
     by_object: dict[int, int] = {}  # copies of a layer are the same objects
-    by_content: dict[Any, int] = {}
-    order = np.empty(len(written.rows), dtype=np.int64)
-    first_launch: list[int] = []
-    for index, row in enumerate(written.rows):
+    by_content: dict[tuple[object, ...], int] = {}
+    order = np.empty(len(builder.rows), dtype=np.int64)
+    first_launches: list[int] = []
+    for launch, (row, name) in enumerate(zip(builder.rows, builder.names, strict=True)):
         distinct_row = by_object.get(id(row))
         if distinct_row is None:
-            distinct_row = by_content.setdefault((row[:7], written.names[index]), len(first_launch))
+            content = (*row[:3], row.amounts[:4], name)  # but for what it keeps
+            distinct_row = by_content.setdefault(content, len(first_launches))
             by_object[id(row)] = distinct_row
-            if distinct_row == len(first_launch):
-                first_launch.append(index)
-        order[index] = distinct_row
-    return order, first_launch
+            if distinct_row == len(first_launches):
+                first_launches.append(launch)
+        order[launch] = distinct_row
+    return order, first_launches
 
 
-def _column(rows: list[RowEntry], field: int, count: int) -> FloatArray:
-    column = np.empty((count, len(rows)))
-    for index, row in enumerate(rows):
-        value: Any = row[field]
-        column[:, index] = value.values if isinstance(value, Sizes) else value
-    return column
-
-
-def _dims(rows: list[RowEntry], count: int) -> IntArray:
+def _sizes_of(rows: list[RowEntry], count: int) -> tuple[IntArray, FloatArray]:
+    """Dimensions of rows in each of `count` scenarios, shape (s, d, MAX_DIMENSIONS), and their FLOP
+    and bytes, shape (5, s, d).
+    """
     dims = np.zeros((count, len(rows), MAX_DIMENSIONS), dtype=np.int64)
+    amounts = np.empty((len(FLOAT_COLUMNS), count, len(rows)))
     for index, row in enumerate(rows):
-        for axis, value in enumerate(row[1]):
-            dims[:, index, axis] = value.values if isinstance(value, Sizes) else value
-    return dims
+        for axis, size in enumerate(row.dims):
+            dims[:, index, axis] = size.values if isinstance(size, Sizes) else size
+        for axis, amount in enumerate(row.amounts):
+            amounts[axis, :, index] = amount.values if isinstance(amount, Sizes) else amount
+    return dims, amounts

@@ -91,7 +91,6 @@ class MemoryBoundLayers(RowWriter):
                 weights=parameters,
                 saves=Saved([x], extra_bytes=8.0 * rows),
                 dtype=full,
-                output_dtype=full,
             )
 
     def layer_norm(
@@ -154,7 +153,6 @@ class MemoryBoundLayers(RowWriter):
             name=name,
             saves=Saved(output=True),
             dtype=full,
-            output_dtype=full,
         )
 
     def reduce(self, x: Tensor, *shape: int, name: str = "mean") -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields
+from dataclasses import asdict, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -239,11 +239,14 @@ class Workload:
         form = PassForm(fused_attention, shard, is_training, merges, folds, document_len)
         return _lower(self, shape, precision, phase, form)
 
-    def builder(self, precision: Precision, phase: Phase, form: PassForm) -> GraphBuilder:
-        """An empty builder of one pass of a catalogued workload.
+    def write(
+        self, shape: PassShape, precision: Precision, phase: Phase, form: PassForm
+    ) -> GraphBuilder:
+        """The builder of one pass of a catalogued workload, its layers written.
 
         Raises:
-            InvalidValueError: If the workload has no family, or its family cannot be split.
+            InvalidValueError: If the workload has no family, its family cannot be split, or the
+                sizes or the ranks do not fit it.
         """
         if self.family is None:
             allowed = "a catalogued family or a captured module"
@@ -251,7 +254,9 @@ class Workload:
         if not form.shard.is_whole and not self.family.shards:
             allowed = f"the whole model: {self.family.name} models are not split over ranks"
             raise InvalidValueError("shard", form.shard, allowed, "Give every rank a copy of it.")
-        return GraphBuilder(precision, phase, form)
+        builder = GraphBuilder(precision, phase, form)
+        self.family.write(builder, self.parameters, shape)
+        return builder
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a captured workload as JSON that `accelsim.workload(path)` reads back.
@@ -287,12 +292,8 @@ def _lower(
     form: PassForm,
 ) -> Lowered:
     if workload.captured is not None:
-        if not form.shard.is_whole:
-            raise InvalidValueError("shard", form.shard, "the whole model of a captured module")
-        captured = (workload, workload.captured)
-        return _lower_captured(*captured, shape, precision, phase, form.fused_attention)
-    builder = workload.builder(precision, phase, form)
-    workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]
+        return _lower_captured(workload, workload.captured, shape, precision, phase, form)
+    builder = workload.write(shape, precision, phase, form)
     cache = SequenceCache.of(builder.cached)
     return Lowered(builder.build(), *builder.parameter_totals, cache, builder.folded)
 
@@ -303,22 +304,26 @@ def _lower_captured(
     shape: PassShape,
     precision: Precision,
     phase: Phase,
-    fused_attention: bool,
+    form: PassForm,
 ) -> Lowered:
     """A captured graph answers for its own sizes at any batch it is linear in."""
     from accelsim.workloads.capture.captured import captured_forward, stored_bytes
 
+    if not form.shard.is_whole:
+        raise InvalidValueError("shard", form.shard, "the whole model of a captured module")
     if phase is Phase.DECODE:
         raise InvalidValueError("phase", phase.label, "forward or prefill for a captured module")
-    for name in (f.name for f in fields(shape) if f.name != "batch" and getattr(shape, f.name)):
-        allowed = f"no value: {workload.name} has the sizes it was captured at, but for the batch"
-        remedy = "Capture it again with inputs of the size wanted."
-        raise InvalidValueError(name, getattr(shape, name), allowed, remedy)
-    if model.fused_attention and not fused_attention:
+    for name, size in asdict(shape).items():
+        if size and name != "batch":
+            allowed = (
+                f"no value: {workload.name} has the sizes it was captured at, but for the batch"
+            )
+            remedy = "Capture it again with inputs of the size wanted."
+            raise InvalidValueError(name, size, allowed, remedy)
+    if model.fused_attention and not form.fused_attention:
         allowed = f"true, as {workload.name} was captured"
-        raise InvalidValueError(
-            "fused_attention", False, allowed, "Capture again with fused_attention=False."
-        )
+        remedy = "Capture again with fused_attention=False."
+        raise InvalidValueError("fused_attention", False, allowed, remedy)
     graph = captured_forward(model, shape.batch, precision, phase)
     counts = model.parameter_count, model.parameter_tensor_count
     return Lowered(graph, *counts, stored_bytes(graph, counts[0], precision))

@@ -23,7 +23,16 @@ OWN_STATISTICS = "own"
 SORTED_WIDTH = 16
 
 
-class OperatorKind(IntEnum):
+class LabelledCode(IntEnum):
+    """Codes whose names in lower case are what files and tables say."""
+
+    @property
+    def label(self) -> str:
+        """Lower-case name."""
+        return self.name.lower()
+
+
+class OperatorKind(LabelledCode):
     """Kinds of operator, by code."""
 
     GEMM = 0  # activation x weight: (batch x) m x k times k x n
@@ -63,13 +72,8 @@ class OperatorKind(IntEnum):
     TREE_ENSEMBLE = 34  # gradient-boosted trees, prediction
     TREE_HISTOGRAM = 35  # gradient-boosted trees, histogram building in training
 
-    @property
-    def label(self) -> str:
-        """Lower-case name."""
-        return self.name.lower()
 
-
-class Phase(IntEnum):
+class Phase(LabelledCode):
     """Which part of the run a row belongs to."""
 
     FORWARD = 0
@@ -78,11 +82,6 @@ class Phase(IntEnum):
     OPTIMIZER = 3
     PREFILL = 4
     DECODE = 5
-
-    @property
-    def label(self) -> str:
-        """Lower-case name."""
-        return self.name.lower()
 
 
 _K = OperatorKind

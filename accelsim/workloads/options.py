@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accelsim.arguments import checked
-from accelsim.dtype import Precision, StoredFormat, weight_format
+from accelsim.dtype import Precision, weight_format
 from accelsim.dtype import precision as find_precision
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
@@ -71,8 +71,11 @@ class ModelOptions:
             InvalidValueError: If a format cannot be stored, or experts have one of files.
         """
         base = default if self.precision is None else find_precision(self.precision)
-        weight = self._stored("weight_format", base.weight)
-        kv_cache = self._stored("kv_format", base.kv_cache)
+        weight, kv_cache = base.weight, base.kv_cache
+        if self.weight_format is not None:
+            weight = weight_format("weight_format", self.weight_format)
+        if self.kv_format is not None:
+            kv_cache = weight_format("kv_format", self.kv_format)
         return replace(base, weight=weight, kv_cache=kv_cache, experts=self._experts(base))
 
     def _experts(self, base: Precision) -> Precision | None:
@@ -85,8 +88,3 @@ class ModelOptions:
             raise InvalidValueError("expert_precision", experts.name, allowed)
         is_same = (experts.compute, experts.weight) == (base.compute, base.weight)
         return None if is_same else replace(experts, kept=())
-
-    def _stored(self, field: str, default: StoredFormat) -> StoredFormat:
-        """The format of a field."""
-        name = getattr(self, field)
-        return default if name is None else weight_format(field, name)

@@ -84,7 +84,7 @@ def _without_scores(graph: OperatorGraph, is_forward: BoolArray) -> tuple[FloatA
         _reading(graph, is_softmax) & (graph.kind == int(OperatorKind.ELEMENTWISE))
     )
     after = is_product & _reading(graph, of_scores)
-    groups, _, columns, inner = (graph.dims[:, axis].astype(np.float64) for axis in range(4))
+    groups, _, columns, inner = graph.dims[:, :4].T.astype(np.float64)
     values = groups * columns * inner * DTYPE_BYTES[graph.dtype]
     kept_bytes = np.where(after, np.minimum(graph.saved_bytes, values), graph.saved_bytes)
     is_fused = (graph.kind == int(OperatorKind.ATTENTION)) & is_forward
@@ -94,9 +94,8 @@ def _without_scores(graph: OperatorGraph, is_forward: BoolArray) -> tuple[FloatA
 
 def _reading(graph: OperatorGraph, sources: BoolArray) -> BoolArray:
     """Rows that read what any of some rows wrote, shape (n,)."""
-    reader = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
     is_reader = np.zeros(len(graph), dtype=bool)
-    is_reader[reader[sources[graph.dependency]]] = True
+    is_reader[graph.reader[sources[graph.dependency]]] = True
     return is_reader
 
 

@@ -8,7 +8,7 @@ autograd does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from math import prod
 from typing import NamedTuple, cast
@@ -19,8 +19,9 @@ from accelsim.dtype import Dtype, Precision, StoredFormat
 from accelsim.errors import InvalidValueError
 from accelsim.plain import Document
 from accelsim.workloads.cache import CacheLayer
-from accelsim.workloads.graph import FLOAT_COLUMNS, IntArray, OperatorGraph
+from accelsim.workloads.graph import FLOAT_COLUMNS, IntArray, OperatorGraph, codes
 from accelsim.workloads.operator import (
+    ATTENTION_KINDS,
     MAX_DIMENSIONS,
     PRODUCT_KINDS,
     OperatorKind,
@@ -35,6 +36,8 @@ from accelsim.workloads.sharding import WHOLE, ParallelGroup, Shard
 _MIXED = frozenset({"bf16"})
 #: Kinds whose output is as wide as their widest input.
 _PROMOTING = frozenset({OperatorKind.ELEMENTWISE, OperatorKind.COPY, OperatorKind.REDUCTION})
+#: Products whose operands are both activations.
+_OF_ACTIVATIONS = ATTENTION_KINDS | {OperatorKind.BATCHED_GEMM}
 
 
 class Tensor(NamedTuple):
@@ -56,8 +59,36 @@ class Tensor(NamedTuple):
         return cls(tuple(shape), row, storage, element_bytes, elements, elements * element_bytes)
 
 
-#: Kind, dimensions, dtype, FLOP, bytes read, written and of weights, bytes kept.
-RowEntry = tuple[int, tuple[int, ...], int, float, float, float, float, float]
+class RowEntry(NamedTuple):
+    """A row as it is written.
+
+    Attributes:
+        kind: `OperatorKind` code.
+        dims: Dimensions in the order of ``DIMENSIONS[kind]``.
+        dtype: Compute `Dtype` code.
+        amounts: FLOP and bytes in the order of `FLOAT_COLUMNS`.
+    """
+
+    kind: int
+    dims: tuple[int, ...]
+    dtype: int
+    amounts: tuple[float, ...]
+
+
+class ParameterTotals(NamedTuple):
+    """Trainable parameters, the tensors they live in and the bytes they are stored in."""
+
+    parameters: int = 0
+    tensors: int = 0
+    bytes: float = 0.0
+
+    def plus(self, more: ParameterTotals, times: int = 1) -> ParameterTotals:
+        """The sum of these and a multiple of others."""
+        return ParameterTotals(
+            self.parameters + times * more.parameters,
+            self.tensors + times * more.tensors,
+            self.bytes + times * more.bytes,
+        )
 
 
 class Saved(NamedTuple):
@@ -77,22 +108,14 @@ class Saved(NamedTuple):
 NOTHING = Saved()
 
 
-class Written(NamedTuple):
-    """Rows of a graph before they are columns; `sources` lists what each row waits for, row after
-    row, `source_counts` how many rows that is.
-    """
+class _Progress(NamedTuple):
+    """How much has been written."""
 
-    rows: list[RowEntry]
-    names: list[str]
-    paths: list[str]
-    source_counts: list[int]
-    sources: list[int]
-
-    def dependencies(self) -> tuple[IntArray, IntArray]:
-        """Offsets, shape (rows + 1,), and rows waited for, as an `OperatorGraph` has them."""
-        offset = np.zeros(len(self.rows) + 1, dtype=np.int64)
-        np.cumsum(self.source_counts, out=offset[1:])
-        return offset, np.array(self.sources, dtype=np.int64)
+    rows: int
+    sources: int
+    storages: int
+    cached: int
+    totals: ParameterTotals
 
 
 class _Scope(NamedTuple):
@@ -162,15 +185,13 @@ class RowWriter:
         self.norms_are_frozen = False
         #: Whether norms and softmax run in FP32 between products of 16 bits.
         self.is_mixed = form.is_training and precision.name in _MIXED
-        self.parameter_count = 0
-        self.parameter_tensor_count = 0
-        self.parameter_bytes = 0.0
+        self.parameter_totals = ParameterTotals()
         self.cached: list[CacheLayer] = []  # of one sequence, by layer
-        self._rows: list[RowEntry] = []
-        self._names: list[str] = []
-        self._paths: list[str] = []
-        self._source_counts: list[int] = []
-        self._sources: list[int] = []
+        self.rows: list[RowEntry] = []
+        self.names: list[str] = []
+        self.paths: list[str] = []
+        self._source_counts: list[int] = []  # rows that each waits for
+        self._sources: list[int] = []  # those, row after row
         self._scope: list[str] = []
         self._saved: set[int] = set()
         self._shards: dict[int, Tensor] = {}  # by storage of what was gathered from them
@@ -212,27 +233,29 @@ class RowWriter:
             for width in widths
         )
 
-    def written(self) -> Written:
-        """Rows so far as they were written, for who makes columns of them."""
-        return Written(self._rows, self._names, self._paths, self._source_counts, self._sources)
+    def dependencies(self) -> tuple[IntArray, IntArray]:
+        """Offsets, shape (rows + 1,), and rows waited for, as an `OperatorGraph` has them."""
+        offset = np.zeros(len(self.rows) + 1, dtype=np.int64)
+        np.cumsum(self._source_counts, out=offset[1:])
+        return offset, np.array(self._sources, dtype=np.int64)
 
     def build(self) -> OperatorGraph:
         """The graph of all rows so far."""
-        count = len(self._rows)
+        count = len(self.rows)
         dims = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
-        for row, entry in enumerate(self._rows):
-            dims[row, : len(entry[1])] = entry[1]
-        numbers = np.array([row[3:] for row in self._rows], dtype=np.float64).reshape(count, 5)
-        moved: Document = dict(zip(FLOAT_COLUMNS, numbers.T.copy(), strict=True))
-        offset, dependency = self.written().dependencies()
+        for row, entry in enumerate(self.rows):
+            dims[row, : len(entry.dims)] = entry.dims
+        amounts = np.array([row.amounts for row in self.rows], dtype=np.float64).reshape(count, 5)
+        floats: Document = dict(zip(FLOAT_COLUMNS, amounts.T.copy(), strict=True))
+        offset, dependency = self.dependencies()
         return OperatorGraph(
-            kind=np.array([row[0] for row in self._rows], dtype=np.int16),
+            kind=np.array([row.kind for row in self.rows], dtype=np.int16),
             dims=dims,
-            dtype=np.array([row[2] for row in self._rows], dtype=np.int8),
-            phase=np.full(count, int(self.phase), dtype=np.int8),
-            **moved,
-            name=tuple(self._names),
-            path=tuple(self._paths),
+            dtype=np.array([row.dtype for row in self.rows], dtype=np.int8),
+            phase=codes(count, self.phase),
+            **floats,
+            name=tuple(self.names),
+            path=tuple(self.paths),
             dependency_offset=offset,
             dependency=dependency,
         )
@@ -262,32 +285,42 @@ class RowWriter:
             weights: Number of parameter elements read.
             read_bytes: Activation bytes read, if not the sum of the inputs.
             saves: What the backward pass needs.
-            dtype: Compute dtype; the activation dtype unless given.
-            output_dtype: Stored dtype of the output; the activation dtype unless given.
+            dtype: Dtype it computes in and writes, where not that of its kind.
+            output_dtype: Stored dtype of the output, where another.
         """
-        row = len(self._rows)
-        if self.is_mixed and output_dtype is None and kind in _PROMOTING:
-            output_dtype = dtype = self._promoted(inputs)
-        width = (output_dtype or self.precision.activation).bytes
-        output = Tensor.of(output_shape, row, self._storage(), width)
-        saved = saves.extra_bytes + sum(self._save(x) for x in saves.tensors)
-        saved += self._save(output) if saves.output else 0.0
-        activation_read_bytes = sum(x.bytes for x in inputs) if read_bytes is None else read_bytes
-        path = self._path()
-        code = self.precision.activation
-        is_expert = kind is OperatorKind.GROUPED_GEMM
-        if dtype is not None and not self._policy(is_expert).keeps(path):
-            code = dtype
-        stored = self._policy(is_expert).stored_bytes(path, is_product=kind in PRODUCT_KINDS)
-        weight_bytes = weights * stored
-        amounts = (row_flop(kind, dims), activation_read_bytes, output.bytes, weight_bytes, saved)
-        self._rows.append((int(kind), tuple(dims), int(code), *amounts))
-        self._names.append(name)
-        self._paths.append(path)
+        if self.is_mixed and dtype is None and kind in _PROMOTING:
+            dtype = self._promoted(inputs)
+        width = (output_dtype or dtype or self.precision.activation).bytes
+        output = Tensor.of(output_shape, len(self.rows), self._storage(), width)
+        path, precision = self._path(), self._policy(kind is OperatorKind.GROUPED_GEMM)
+        is_kept = precision.keeps(path)
+        stored = precision.stored_bytes(path, is_product=kind in PRODUCT_KINDS)
+        amounts = (
+            row_flop(kind, dims),
+            sum(x.bytes for x in inputs) if read_bytes is None else read_bytes,
+            output.bytes,
+            weights * stored,
+            self._saved_bytes(saves, output),
+        )
+        code = precision.activation if is_kept else dtype or self._computed(kind)
+        self.rows.append(RowEntry(int(kind), tuple(dims), int(code), amounts))
+        self.names.append(name)
+        self.paths.append(path)
+        self._wait_for(inputs)
+        return output
+
+    def _wait_for(self, inputs: Sequence[Tensor]) -> None:
         sources = sorted({x.row for x in inputs if x.row >= 0})
         self._source_counts.append(len(sources))
         self._sources += sources
-        return output
+
+    def _computed(self, kind: OperatorKind) -> Dtype:
+        """What rows of a kind compute in: products in the precision's compute format."""
+        if kind in _OF_ACTIVATIONS:
+            return self.attention_dtype
+        if kind not in PRODUCT_KINDS:
+            return self.precision.activation
+        return self._policy(kind is OperatorKind.GROUPED_GEMM).compute
 
     def _promoted(self, inputs: Sequence[Tensor]) -> Dtype:
         """FP32 where an input is, else the activation's format."""
@@ -304,13 +337,7 @@ class RowWriter:
         if not self.is_mixed or x.element_bytes == dtype.bytes:
             return x
         return self.operator(
-            OperatorKind.COPY,
-            (x.elements,),
-            [x],
-            x.shape,
-            name="cast",
-            dtype=dtype,
-            output_dtype=dtype,
+            OperatorKind.COPY, (x.elements,), [x], x.shape, name="cast", dtype=dtype
         )
 
     def collective(
@@ -335,8 +362,7 @@ class RowWriter:
         ranks = self.shard.ranks[group]
         if ranks == 1:
             return x
-        result = Tensor.of(shape, x.row, x.storage, x.element_bytes)
-        payload = max(x.bytes, result.bytes)
+        payload = max(x.bytes, prod(shape) * x.element_bytes)
         output = self.operator(
             kind,
             (cast("int", payload // 1), ranks, int(group)),
@@ -349,94 +375,73 @@ class RowWriter:
         return output
 
     def repeated(
-        self, x: Tensor, places: Sequence[str], write: Callable[[Tensor], Tensor]
+        self, x: Tensor, scopes: Sequence[str], write: Callable[[Tensor], Tensor]
     ) -> Tensor:
         """Equal layers one after the other: the first two are written, the others are copies of the
         second.
 
         A second layer reads what the first made, as a third reads what the second made, and keeps
-        for the backward pass what no layer before it has kept.
+        for the backward pass what no layer before it has kept. Layers that the precision treats
+        differently, as some of their modules are not quantised, are not equal.
 
         Args:
             x: Input of the first layer; each layer's output has its shape.
-            places: Scope of each layer.
+            scopes: Scope of each layer.
             write: Writes one layer.
         """
-        for alike in self._kept_alike(places):
-            x = self._repeated(x, alike, write)
+        kept_within = self.precision.kept_within
+        for _, run in groupby(scopes, key=lambda scope: kept_within(self._path(scope))):
+            x = self._repeated(x, list(run), write)
         return x
 
-    def _kept_alike(self, places: Sequence[str]) -> Iterator[Sequence[str]]:
-        """Runs of places that the precision treats alike: those whose modules are quantised and
-        those that it keeps, whole or in part.
-        """
-        if not self.precision.kept:
-            yield places
-            return
-        for _, run in groupby(
-            places, key=lambda path: self.precision.kept_within(self._path(path))
-        ):
-            yield list(run)
-
     def _repeated(
-        self, x: Tensor, places: Sequence[str], write: Callable[[Tensor], Tensor]
+        self, x: Tensor, scopes: Sequence[str], write: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """Equal layers that are kept alike."""
-        first = start = self._counts()
-        for place in places[:2]:
-            start = self._counts()
-            with self.scope(place):
+        """Equal layers that the precision treats alike."""
+        first_row = len(self.rows)
+        start = self._progress()
+        for scope in scopes[:2]:
+            start = self._progress()
+            with self.scope(scope):
                 x = write(x)
-        return self._copied(x, first[0], start, places[1:]) if len(places) > 2 else x
+        return self._copied(x, first_row, start, scopes[1:]) if len(scopes) > 2 else x
 
-    def _counts(self) -> tuple[int, int, int, int, int, int, float]:
-        places = len(self._rows), len(self._sources), self._storages, len(self.cached)
-        return *places, *self.parameter_totals
+    def _progress(self) -> _Progress:
+        counts = len(self.rows), len(self._sources), self._storages, len(self.cached)
+        return _Progress(*counts, self.parameter_totals)
 
-    def _copied(
-        self,
-        x: Tensor,
-        first_row: int,
-        start: tuple[int, int, int, int, int, int, float],
-        places: Sequence[str],
-    ) -> Tensor:
-        """Append copies of the rows since `start`, the layer at the first place, for the other
-        places.
+    def _copied(self, x: Tensor, first_row: int, start: _Progress, scopes: Sequence[str]) -> Tensor:
+        """Append copies of the rows since `start`, the layer at the first of the scopes, for the
+        others.
         """
-        rows, _, storages, _, _, tensors, parameter_bytes = (
-            now - then for now, then in zip(self._counts(), start, strict=True)
-        )
-        count, row, storage = len(places) - 1, int(start[0]), int(start[2])
+        count, rows = len(scopes) - 1, len(self.rows) - start.rows
         if self.folds and count > 1:
-            self.folded[self._path(places[0])] = count - 1
-            places = (places[0], places[-1])
-        copies = len(places) - 1
-        names, paths = self._names[row:], self._paths[row:]
-        sources = np.array(self._sources[start[1] :], dtype=np.int64)
-        reader = np.repeat(np.arange(rows), self._source_counts[row:])
+            self.folded[self._path(scopes[0])] = count - 1
+            scopes = (scopes[0], scopes[-1])
+        copies = len(scopes) - 1
+        paths = self.paths[start.rows :]
+        sources = np.array(self._sources[start.sources :], dtype=np.int64)
         is_shared = sources < first_row  # each layer reads it, also one that is not written
-        often = np.where(is_shared, 1 + count - copies, 1)
-        counts = np.bincount(reader, often, minlength=int(rows)).astype(np.int64).tolist()
-        within = len(self._path(places[0]))
-        self._rows += self._rows[row:] * copies
-        self._names += names * copies
-        for copy, place in enumerate(places[1:], start=1):
-            scope = self._path(place)
-            self._paths += [scope + path[within:] for path in paths]
-            shifted = sources + int(rows) * copy * ~is_shared
-            self._sources += np.repeat(shifted, often).tolist()
-            self._source_counts += counts
-        moved = int(storages) * copies
-        self._saved |= {kept + moved for kept in self._saved if kept > storage}
-        self._storages += moved
-        self.parameter_count += (self.parameter_count - start[4]) * count
-        self.parameter_tensor_count += int(tensors) * count
-        self.parameter_bytes += parameter_bytes * count
-        self.cached += self.cached[start[3] :] * count
-        made_inside = x.storage > storage
-        return Tensor.of(
-            x.shape, x.row + int(rows) * copies, x.storage + moved * made_inside, x.element_bytes
-        )
+        repeats = np.where(is_shared, 1 + count - copies, 1)
+        reader = np.repeat(np.arange(rows), self._source_counts[start.rows :])
+        counts = np.bincount(reader, repeats, minlength=rows).astype(np.int64).tolist()
+        self._source_counts += counts * copies
+        self.rows += self.rows[start.rows :] * copies
+        self.names += self.names[start.rows :] * copies
+        within = len(self._path(scopes[0]))
+        for copy, scope in enumerate(scopes[1:], start=1):
+            layer_path = self._path(scope)
+            self.paths += [layer_path + path[within:] for path in paths]
+            shifted = sources + rows * copy * ~is_shared
+            self._sources += np.repeat(shifted, repeats).tolist()
+        new_storages = (self._storages - start.storages) * copies
+        self._saved |= {saved + new_storages for saved in self._saved if saved > start.storages}
+        self._storages += new_storages
+        layer = self.parameter_totals.plus(start.totals, -1)
+        self.parameter_totals = self.parameter_totals.plus(layer, count)
+        self.cached += self.cached[start.cached :] * count
+        storage = x.storage + new_storages * (x.storage > start.storages)
+        return x._replace(row=x.row + rows * copies, storage=storage)
 
     def parameters(
         self, count: int, tensors: int = 1, *, of_product: bool = False, of_experts: bool = False
@@ -444,31 +449,15 @@ class RowWriter:
         """Count `count` trainable parameters in `tensors` tensors, of a matrix operator or not; one
         of routed experts or not.
         """
-        self.parameter_count += count
-        self.parameter_tensor_count += tensors
-        path = self._path()
-        stored = self._policy(of_experts).stored_bytes(path, is_product=of_product)
-        self.parameter_bytes += count * stored
+        stored = self._policy(of_experts).stored_bytes(self._path(), is_product=of_product)
+        counted = ParameterTotals(count, tensors, count * stored)
+        self.parameter_totals = self.parameter_totals.plus(counted)
 
-    @property
-    def parameter_totals(self) -> tuple[int, int, float]:
-        """Parameters counted so far, their tensors and bytes."""
-        return self.parameter_count, self.parameter_tensor_count, self.parameter_bytes
-
-    def count_once(self, before: tuple[int, int, float], layers: int) -> None:
-        """Count the parameters that equal layers share once: all since `held` are of so many."""
-        count, tensors, size = (
-            (now - then) / layers for now, then in zip(self.parameter_totals, before, strict=True)
-        )
-        self.parameter_count = before[0] + round(count)
-        self.parameter_tensor_count = before[1] + round(tensors)
-        self.parameter_bytes = before[2] + size
-
-    def include(self, writer: RowWriter) -> None:
-        """Count the parameters of another writer's layers, whose rows are not run."""
-        self.parameter_count += writer.parameter_count
-        self.parameter_tensor_count += writer.parameter_tensor_count
-        self.parameter_bytes += writer.parameter_bytes
+    def count_once(self, before: ParameterTotals, layers: int) -> None:
+        """Count the parameters that equal layers share once: all since `before` are of so many."""
+        since = self.parameter_totals.plus(before, -1)
+        count, tensors, size = (total / layers for total in since)
+        self.parameter_totals = before.plus(ParameterTotals(round(count), round(tensors), size))
 
     def keeps(self, at: str) -> bool:
         """Whether weights of the module at a path within the scope are not quantised."""
@@ -482,9 +471,11 @@ class RowWriter:
         self._storages += 1
         return self._storages
 
-    def _save(self, x: Tensor) -> float:
-        x = self._shards.get(x.storage, x)
-        if x.storage in self._saved:
-            return 0.0
-        self._saved.add(x.storage)
-        return x.bytes
+    def _saved_bytes(self, saves: Saved, output: Tensor) -> float:
+        """Bytes kept for the backward pass of what no row before has kept."""
+        total = saves.extra_bytes
+        for x in (*saves.tensors, output) if saves.output else saves.tensors:
+            kept = self._shards.get(x.storage, x)
+            total += 0.0 if kept.storage in self._saved else kept.bytes
+            self._saved.add(kept.storage)
+        return total

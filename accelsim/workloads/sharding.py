@@ -10,15 +10,14 @@ ranks, and the `ParallelGroup` they form. A cluster prices these rows; no device
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.option import check_ranges, ranged
+from accelsim.workloads.operator import LabelledCode
 
 
-class ParallelGroup(IntEnum):
+class ParallelGroup(LabelledCode):
     """Which ranks a collective joins; the code is the third dimension of its row."""
 
     TENSOR = 1
@@ -27,11 +26,6 @@ class ParallelGroup(IntEnum):
     EXPERT_TENSOR = 4
     PIPELINE = 5
     DATA = 6
-
-    @property
-    def label(self) -> str:
-        """Lower-case name."""
-        return self.name.lower()
 
 
 @checked
@@ -91,9 +85,10 @@ class Shard:
         Raises:
             InvalidValueError: Naming the field.
         """
-        for name in ("tp", "cp", "ep", "expert_tp"):
-            if getattr(self, name) < 1:
-                raise InvalidValueError(name, getattr(self, name), "at least 1 rank")
+        counts = {"tp": self.tp, "cp": self.cp, "ep": self.ep, "expert_tp": self.expert_tp}
+        for name, ranks in counts.items():
+            if ranks < 1:
+                raise InvalidValueError(name, ranks, "at least 1 rank")
         if self.ep == 1 and self.expert_tp != self.tp:
             allowed = f"{self.tp}, as tp, where the experts are not shared"
             raise InvalidValueError("etp", self.expert_tp, allowed, "Give ep, too.")
@@ -126,8 +121,7 @@ class Shard:
     @property
     def is_whole(self) -> bool:
         """Whether one rank holds the whole model."""
-        sizes = (self.tp, self.cp, self.ep, self.expert_tp, self.stage.count)
-        return sizes == (1, 1, 1, 1, 1)
+        return all(ranks == 1 for ranks in self.ranks.values())
 
     @property
     def ranks(self) -> dict[ParallelGroup, int]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
-from accelsim.workloads.graph import BoolArray, IntArray
+from accelsim.workloads.graph import IntArray
 
 
 class ScenariosPart(Exception):  # noqa: N818  (asks for a split, is no error)
@@ -30,12 +30,13 @@ class ScenariosPart(Exception):  # noqa: N818  (asks for a split, is no error)
         self.answer = answer
 
 
-def _agreed(answers: BoolArray) -> bool:
-    """The one answer of all scenarios."""
-    first = bool(answers[0])
-    if not (answers == first).all():
-        raise ScenariosPart(answers.astype(np.int64))
-    return first
+def _agreed(values: NDArray[Any]) -> Any:
+    """The one value of all scenarios."""
+    value = values[0]
+    if not (values == value).all():
+        _, answer = np.unique(values, return_inverse=True)
+        raise ScenariosPart(answer.astype(np.int64))
+    return value
 
 
 class Sizes(NDArrayOperatorsMixin):
@@ -56,7 +57,7 @@ class Sizes(NDArrayOperatorsMixin):
         """What all operators come to; never in place, as of plain numbers."""
         values = (x.values if isinstance(x, Sizes) else x for x in operands)
         result = getattr(function, method)(*values)
-        return _agreed(result) if result.dtype == np.bool_ else Sizes(result)
+        return bool(_agreed(result)) if result.dtype == np.bool_ else Sizes(result)
 
     def __mul__(self, other: Any) -> Sizes:  # the most frequent by far: not by way of numpy's mixin
         return Sizes(self.values * (other.values if isinstance(other, Sizes) else other))
@@ -67,7 +68,7 @@ class Sizes(NDArrayOperatorsMixin):
         return hash(self.values.tobytes())
 
     def __bool__(self) -> bool:
-        return _agreed(self.values != 0)
+        return bool(_agreed(self.values != 0))
 
     def __round__(self, digits: int = 0) -> Sizes:
         return Sizes(np.round(self.values, digits))
@@ -79,21 +80,13 @@ class Sizes(NDArrayOperatorsMixin):
         return Sizes(np.floor(self.values).astype(np.int64))
 
     def __index__(self) -> int:
-        return int(self._one())
+        return int(_agreed(self.values))
 
     def __int__(self) -> int:
-        return int(self._one())
+        return int(_agreed(self.values))
 
     def __float__(self) -> float:
-        return float(self._one())
-
-    def _one(self) -> Any:
-        """The value that all scenarios have."""
-        first = self.values[0]
-        if not (self.values == first).all():
-            _, answer = np.unique(self.values, return_inverse=True)
-            raise ScenariosPart(answer.astype(np.int64))
-        return first
+        return float(_agreed(self.values))
 
 
 Integral.register(Sizes)  # stands where an integer is asked for

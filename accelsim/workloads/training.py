@@ -22,7 +22,7 @@ from accelsim.workloads.backward import (
     row_dims,
     rows_graph,
 )
-from accelsim.workloads.graph import IntArray, OperatorGraph, concatenate, parts
+from accelsim.workloads.graph import IntArray, OperatorGraph, codes, concatenate, parts
 from accelsim.workloads.operator import OperatorKind, Phase
 
 _K = OperatorKind
@@ -120,13 +120,6 @@ def training_graphs(
     return [concatenate(rows) for rows in zip(*steps, strict=True)]
 
 
-def word_loss_graph(
-    forward: OperatorGraph, precision: Precision, loss: WordLoss = "plain"
-) -> OperatorGraph:
-    """The loss of one graph; see `word_loss_graphs`."""
-    return word_loss_graphs([forward], precision, loss)[0]
-
-
 def word_loss_graphs(
     forwards: Sequence[OperatorGraph], precision: Precision, loss: WordLoss = "plain"
 ) -> list[OperatorGraph]:
@@ -144,42 +137,49 @@ def word_loss_graphs(
         precision: Dtypes.
         loss: "plain" or "fused".
     """
-    last = [np.flatnonzero(forward.kind == _K.GEMM)[-1:] for forward in forwards]
-    dims = np.concatenate([one.dims[row] for one, row in zip(forwards, last, strict=True)])
-    batch, rows, vocabulary = (dims[:, axis] for axis in range(3))
-    narrow, wide = precision.activation.bytes, 4.0
-    rows, scores = batch * rows, (batch * rows * vocabulary).astype(np.float64)
-    moved = {
-        "widen": (narrow, wide, _K.ELEMENTWISE),
-        "log_softmax": (wide, wide, _K.SOFTMAX),
-        "picked.grad": (0.0, wide, _K.ELEMENTWISE),
-        "log_softmax.grad": (2.0 * wide, wide, _K.SOFTMAX),
-        "narrow": (wide, narrow, _K.ELEMENTWISE),
-    }
-    if loss == "fused":
-        softmax = {"log_softmax": 0.0, "log_softmax.grad": narrow}
-        moved = {name: (narrow, write, _K.SOFTMAX) for name, write in softmax.items()}
-    elif narrow >= wide:
-        moved = {name: row for name, row in moved.items() if "softmax" in name or "grad" in name}
-    whole, one = scores.astype(np.int64), np.ones_like(rows)
+    last_products = [graph.take(np.flatnonzero(graph.kind == _K.GEMM)[-1:]) for graph in forwards]
+    products = concatenate(last_products)
+    batch, rows, vocabulary = products.dims[:, :3].T
+    rows, count = batch * rows, batch * rows * vocabulary
+    scores, ones = count.astype(np.float64), np.ones_like(rows)
+    elements, by_row = row_dims(count, ones, ones), row_dims(rows, vocabulary)
     blocks = [
         new_rows(
             kind,
-            row_dims(rows, vocabulary) if kind is _K.SOFTMAX else row_dims(whole, one, one),
+            by_row if kind is _K.SOFTMAX else elements,
             scores,
-            (read * scores, write * scores),
+            (read_width * scores, write_width * scores),
             name,
             step=step,
         )
-        for step, (name, (read, write, kind)) in enumerate(moved.items())
+        for step, (name, (read_width, write_width, kind)) in enumerate(
+            _loss_steps(precision.activation.bytes, loss).items()
+        )
     ]
-    path = tuple(
-        one.path[row] for one, of_one in zip(forwards, last, strict=True) for row in of_one
-    )
-    dtype = np.full(len(path), int(Dtype.FP32), dtype=np.int8)
-    run = np.arange(len(path))
-    whole = rows_graph(blocks, ("loss",) * len(path), path, dtype, Phase.BACKWARD, run)
-    return parts(whole, [len(blocks) * len(row) for row in last])
+    run = np.arange(len(products))
+    dtype = codes(len(run), Dtype.FP32)
+    names = ("loss",) * len(run)
+    losses = rows_graph(blocks, names, products.path, dtype, Phase.BACKWARD, run)
+    return parts(losses, [len(blocks) * len(product) for product in last_products])
+
+
+def _loss_steps(narrow: float, loss: WordLoss) -> dict[str, tuple[float, float, OperatorKind]]:
+    """Kernels of a loss, the bytes each reads and writes of a score, and their kinds."""
+    wide = Dtype.FP32.bytes
+    if loss == "fused":
+        return {
+            "log_softmax": (narrow, 0.0, _K.SOFTMAX),
+            "log_softmax.grad": (narrow, narrow, _K.SOFTMAX),
+        }
+    steps = {
+        "log_softmax": (wide, wide, _K.SOFTMAX),
+        "picked.grad": (0.0, wide, _K.ELEMENTWISE),
+        "log_softmax.grad": (2.0 * wide, wide, _K.SOFTMAX),
+    }
+    if narrow >= wide:
+        return steps
+    widen, narrowed = (narrow, wide, _K.ELEMENTWISE), (wide, narrow, _K.ELEMENTWISE)
+    return {"widen": widen, **steps, "narrow": narrowed}
 
 
 def untouched_parameter_count(forward: OperatorGraph) -> int:
@@ -189,7 +189,7 @@ def untouched_parameter_count(forward: OperatorGraph) -> int:
     et al., DLRM, arXiv:1906.00091; ``EmbeddingBag(sparse=True)`` of its reference implementation).
     """
     bags = forward.kind == _K.EMBEDDING_BAG
-    lookups, width, rows = (forward.dims[bags, axis] for axis in range(3))
+    lookups, width, rows = forward.dims[bags, :3].T
     return int((np.maximum(rows - lookups, 0) * width).sum())
 
 
@@ -206,7 +206,7 @@ def idle_parameter_count(graph: OperatorGraph) -> int:
     """
     scatter = np.flatnonzero(graph.kind == _K.SCATTER)
     scatter = scatter[~np.isin(scatter, graph.dependency)]
-    lookups, width, rows = (graph.dims[scatter, axis].astype(np.float64) for axis in range(3))
+    lookups, width, rows = graph.dims[scatter, :3].T.astype(np.float64)
     return int((rows * np.exp(-lookups / np.maximum(rows, 1.0)) * width).sum())
 
 
@@ -236,7 +236,7 @@ def optimizer_graph(
     count, rows = dims[:, 0].astype(np.float64), len(dims)
     moved = (read_bytes * count, write_bytes * count)
     block = new_rows(_K.OPTIMIZER, dims, rule.flop_per_parameter * count, moved, rule.name)
-    dtype = np.full(rows, int(precision.master_weight or precision.activation), dtype=np.int8)
+    dtype = codes(rows, precision.master_weight or precision.activation)
     names, paths = ("",) * rows, ("optimizer",) * rows
     return rows_graph([block], names, paths, dtype, Phase.OPTIMIZER, np.arange(rows))
 

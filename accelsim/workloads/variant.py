@@ -8,7 +8,7 @@ the text they stand for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from enum import IntFlag
 from functools import lru_cache
 
@@ -87,18 +87,13 @@ def _parsed(text: str) -> Variant:
     return Variant(text, label, operation.rstrip("_"), traits)
 
 
-def _code(text: str) -> int:
-    code = len(_VARIANTS)
-    _VARIANTS.append(_parsed(text))
-    _CODES[text] = code
-    return code
-
-
-def variant_codes(texts: Iterable[str]) -> NDArray[np.int32]:
+def variant_codes(texts: Collection[str]) -> NDArray[np.int32]:
     """Codes of operators' texts, shape (n,)."""
-    known_code = _CODES.get
-    codes = [code if (code := known_code(text)) is not None else _code(text) for text in texts]
-    return np.array(codes, dtype=np.int32)
+    for text in texts:
+        if text not in _CODES:
+            _CODES[text] = len(_VARIANTS)
+            _VARIANTS.append(_parsed(text))
+    return np.array([_CODES[text] for text in texts], dtype=np.int32)
 
 
 def variant(code: int) -> Variant:

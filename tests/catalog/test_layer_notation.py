@@ -16,7 +16,6 @@ from accelsim.workloads.families.image_network import (
     LayerStep,
     Writer,
     chain,
-    layer,
     layer_steps,
 )
 from accelsim.workloads.operator import OperatorKind
@@ -67,11 +66,13 @@ def test_a_chain_is_its_layers(sizes):
     x = by_hand.input(2, 3, 64, 64)
     for index, (channels, window, stride) in enumerate(sizes):
         name = f"a.{index}" if len(sizes) > 1 else "a"
-        x = layer(by_hand, x, name, channels, window, stride=stride)
+        with by_hand.scope(name):
+            x = by_hand.conv(x, channels, window, stride=stride, at="0")
+            x = by_hand.activation(by_hand.batch_norm(x, at="1"), at="2")
     text, hand = by_text.build(), by_hand.build()
     assert text.path == hand.path
     assert np.array_equal(text.dims, hand.dims)
-    assert by_text.parameter_count == by_hand.parameter_count
+    assert by_text.parameter_totals == by_hand.parameter_totals
 
 
 def test_numbers_start_where_they_are_told():
@@ -82,8 +83,8 @@ def test_numbers_start_where_they_are_told():
 
 def test_without_normalisation_there_is_a_bias():
     builder = GraphBuilder(INT8)
-    layer(builder, builder.input(1, 3, 8, 8), "plain", 4, 3, norm=False)
-    assert builder.parameter_count == 4 * 3 * 9 + 4
+    chain(builder, builder.input(1, 3, 8, 8), "plain", "4/3", norm=False)
+    assert builder.parameter_totals.parameters == 4 * 3 * 9 + 4
     assert builder.build().name == ("conv", "relu")
 
 

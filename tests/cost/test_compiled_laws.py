@@ -140,8 +140,8 @@ def test_a_roofline_is_monotone_and_bends_at_its_ridge(peak, bandwidth, intensit
 def test_training_needs_more_memory_than_inference(width, batch, cache):
     builder = GraphBuilder(FP16)
     builder.linear(builder.activation(builder.linear(builder.input(batch, width), width)), width)
-    forward, count = builder.build(), builder.parameter_count
-    tensors = builder.parameter_tensor_count
+    forward, count = builder.build(), builder.parameter_totals.parameters
+    tensors = builder.parameter_totals.tensors
     rule = OPTIMIZERS["adamw"]
     step = training_graph(forward, count, tensors, FP16, rule)
     trained = training_footprint(forward, step, count, FP16, rule)

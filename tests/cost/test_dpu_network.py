@@ -95,7 +95,7 @@ PUBLISHED = [
 @pytest.mark.parametrize(("name", "parameters", "count", "gflop"), PUBLISHED)
 def test_networks_have_their_published_size(name, parameters, count, gflop):
     builder = network(name, **parameters)
-    assert builder.parameter_count == pytest.approx(count, rel=0.006)
+    assert builder.parameter_totals.parameters == pytest.approx(count, rel=0.006)
     assert builder.build().model_flop / 1e9 == pytest.approx(gflop, rel=0.06)
 
 

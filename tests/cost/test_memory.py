@@ -39,17 +39,19 @@ def test_mixed_precision_adam_keeps_sixteen_bytes_per_parameter():
     """Rajbhandari et al., ZeRO, SC 2020, section 3.1: 2 + 2 + 12 bytes."""
     b = chain("fp16")
     forward, rule = b.build(), OPTIMIZERS["adam"]
-    step = training_graph(forward, b.parameter_count, b.parameter_tensor_count, b.precision, rule)
-    memory = training_footprint(forward, step, b.parameter_count, b.precision, rule)
+    step = training_graph(
+        forward, b.parameter_totals.parameters, b.parameter_totals.tensors, b.precision, rule
+    )
+    memory = training_footprint(forward, step, b.parameter_totals.parameters, b.precision, rule)
     states = memory.weight_bytes + memory.gradient_bytes + memory.optimizer_bytes
-    assert states == 16 * b.parameter_count
+    assert states == 16 * b.parameter_totals.parameters
 
 
 def test_inference_weights_follow_the_precision():
     for policy, width in (("fp32", 4), ("bf16", 2), ("int8", 1), ("q8_0", 8.5008 / 8)):
         b = chain(policy)
         memory = inference_footprint(b.build(), b.parameter_bytes)
-        assert memory.weight_bytes == width * b.parameter_count
+        assert memory.weight_bytes == width * b.parameter_totals.parameters
 
 
 def test_cache_counts_and_shortage_is_the_difference():
@@ -95,11 +97,13 @@ def test_tables_stay_at_the_width_of_activations():
 def test_states_are_fp32_and_half_precision_keeps_a_master_copy(name, policy, states):
     b, rule = chain(policy), OPTIMIZERS[name]
     forward = b.build()
-    step = training_graph(forward, b.parameter_count, b.parameter_tensor_count, b.precision, rule)
-    memory = training_footprint(forward, step, b.parameter_count, b.precision, rule)
+    step = training_graph(
+        forward, b.parameter_totals.parameters, b.parameter_totals.tensors, b.precision, rule
+    )
+    memory = training_footprint(forward, step, b.parameter_totals.parameters, b.precision, rule)
     width = 4 if policy == "fp32" else 2
-    assert memory.optimizer_bytes == states * b.parameter_count
-    assert memory.weight_bytes == memory.gradient_bytes == width * b.parameter_count
+    assert memory.optimizer_bytes == states * b.parameter_totals.parameters
+    assert memory.weight_bytes == memory.gradient_bytes == width * b.parameter_totals.parameters
 
 
 def test_training_holds_what_is_saved_and_the_largest_gradient_row():
@@ -108,8 +112,10 @@ def test_training_holds_what_is_saved_and_the_largest_gradient_row():
     """
     b, rule = chain(), OPTIMIZERS["sgd"]
     forward = b.build()
-    step = training_graph(forward, b.parameter_count, b.parameter_tensor_count, b.precision, rule)
-    memory = training_footprint(forward, step, b.parameter_count, b.precision, rule)
+    step = training_graph(
+        forward, b.parameter_totals.parameters, b.parameter_totals.tensors, b.precision, rule
+    )
+    memory = training_footprint(forward, step, b.parameter_totals.parameters, b.precision, rule)
     tensor, weights = 8 * 64 * 4, 64 * 64 * 4
     assert memory.activation_bytes == 4 * tensor + (2 * tensor + weights)
 
@@ -143,11 +149,13 @@ def test_what_later_layers_kept_is_freed_when_wide_early_layers_run_backward():
     with b.scope("b"):
         b.linear(x, 64, bias=False)
     forward = b.build()
-    step = training_graph(forward, b.parameter_count, b.parameter_tensor_count, b.precision, rule)
+    step = training_graph(
+        forward, b.parameter_totals.parameters, b.parameter_totals.tensors, b.precision, rule
+    )
     held = transient_bytes(forward, step)
     narrow, wide, weights = 8 * 64 * 4, 8 * 1024 * 4, 64 * 1024 * 4
     both = narrow + wide + weights
     # of the second product's input, of its weights, of the first one's weights; the optimizer's
     assert held.tolist() == [0, 0, narrow + wide, both, both - wide, 0]
-    memory = training_footprint(forward, step, b.parameter_count, b.precision, rule)
+    memory = training_footprint(forward, step, b.parameter_totals.parameters, b.precision, rule)
     assert memory.activation_bytes == narrow + wide + both

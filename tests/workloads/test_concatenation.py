@@ -73,7 +73,11 @@ def test_embeddings_go_straight_into_the_interaction():
 def test_training_steps_keep_their_copies():
     b = two_branches()
     step = training_graph(
-        b.build(), b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["sgd"]
+        b.build(),
+        b.parameter_totals.parameters,
+        b.parameter_totals.tensors,
+        b.precision,
+        OPTIMIZERS["sgd"],
     )
     assert elide_copies(step) is step
 

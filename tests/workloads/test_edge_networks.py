@@ -170,7 +170,7 @@ def test_operations_are_those_of_the_published_name(family, parameters, size, gf
     ],
 )
 def test_parameters_are_the_published_ones(family, parameters, size, count, tolerance):
-    assert network(family, size, **parameters).parameter_count == pytest.approx(
+    assert network(family, size, **parameters).parameter_totals.parameters == pytest.approx(
         count, rel=tolerance
     )
 

@@ -100,7 +100,11 @@ def test_fusion_keeps_matrix_flop_and_never_adds_bytes(blocks, training):
     graph = b.build()
     if training:
         graph = training_graph(
-            graph, b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["sgd"]
+            graph,
+            b.parameter_totals.parameters,
+            b.parameter_totals.tensors,
+            b.precision,
+            OPTIMIZERS["sgd"],
         )
     for fuses in get_args(Fuses):
         fused = fuse_elementwise(graph, fuses)
@@ -115,7 +119,11 @@ def test_fusion_keeps_matrix_flop_and_never_adds_bytes(blocks, training):
 def test_training_keeps_batch_norms():
     b = residual_net(1)
     step = training_graph(
-        b.build(), b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["sgd"]
+        b.build(),
+        b.parameter_totals.parameters,
+        b.parameter_totals.tensors,
+        b.precision,
+        OPTIMIZERS["sgd"],
     )
     assert (fuse_elementwise(step).kind == int(OperatorKind.BATCH_NORM)).sum() == 4
 

@@ -154,11 +154,11 @@ def test_a_step_holds_its_forward_pass_first(widths, batch):
     for width in widths[1:]:
         x = builder.activation(builder.linear(x, width))
     forward = builder.build()
-    counts = (builder.parameter_count, builder.parameter_tensor_count)
+    counts = (builder.parameter_totals.parameters, builder.parameter_totals.tensors)
     step = training_graph(forward, *counts, FP32, OPTIMIZERS["adamw"])
     assert np.array_equal(step.kind[: len(forward)], forward.kind)
     assert (np.diff(step.phase) >= 0).all()
     update = step.kind == int(OperatorKind.OPTIMIZER)
     assert update.sum() == 1
-    assert step.dims[update, 0] == builder.parameter_count
+    assert step.dims[update, 0] == builder.parameter_totals.parameters
     assert (step.phase == int(Phase.BACKWARD)).sum() >= len(widths) - 1

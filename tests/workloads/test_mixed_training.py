@@ -19,7 +19,7 @@ from accelsim.workloads.families.encoder import EncoderParameters, write_encoder
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.row_writer import PassForm
-from accelsim.workloads.training import word_loss_graph
+from accelsim.workloads.training import word_loss_graphs
 
 BATCH, LENGTH, WIDTH, HEADS, INNER, VOCABULARY, LAYERS = 3, 32, 64, 4, 256, 128, 2
 K = OperatorKind
@@ -213,7 +213,7 @@ class Moved(TorchDispatchMode):
 def test_the_loss_over_a_vocabulary_moves_what_torch_moves(policy, narrow):
     b = GraphBuilder(precision(policy))
     b.linear(b.input(BATCH, LENGTH, WIDTH), VOCABULARY, bias=False)
-    loss = word_loss_graph(b.build(), precision(policy))
+    (loss,) = word_loss_graphs([b.build()], precision(policy))
     scores = torch.randn(BATCH * LENGTH, VOCABULARY, dtype=narrow, requires_grad=True)
     meant = torch.randint(VOCABULARY, (BATCH * LENGTH,))
     with Moved() as moved:

@@ -50,9 +50,9 @@ def test_counts_equal_the_closed_form(cell, hidden, width, steps, batch, bidirec
     write_recurrent(b, p, PassShape(batch=batch))
     directions = 1 + bidirectional
     matrix = directions * GATES[cell] * hidden * (width + hidden)
-    assert b.parameter_count == 11 * width + matrix + directions * 2 * GATES[cell] * hidden + 3 * (
-        directions * hidden + 1
-    )
+    assert b.parameter_totals.parameters == 11 * width + matrix + directions * 2 * GATES[
+        cell
+    ] * hidden + 3 * (directions * hidden + 1)
     assert b.build().model_flop == 2.0 * batch * steps * (matrix + 3 * directions * hidden)
 
 

@@ -162,7 +162,11 @@ def test_unknown_optimizer_is_named():
 def test_a_step_has_its_phases_in_order():
     b = mlp(8, [32, 64, 10])
     step = training_graph(
-        b.build(), b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["lamb"]
+        b.build(),
+        b.parameter_totals.parameters,
+        b.parameter_totals.tensors,
+        b.precision,
+        OPTIMIZERS["lamb"],
     )
     assert np.all(np.diff(step.phase) >= 0)
     assert set(step.phase) == {int(Phase.FORWARD), int(Phase.BACKWARD), int(Phase.OPTIMIZER)}

@@ -154,7 +154,7 @@ def test_mlp_counts_equal_the_closed_form(widths, features, batch):
     write_layers(b, p, PassShape(batch=batch))
     sizes = [features, *widths]
     products = sum(a * c for a, c in zip(sizes, widths, strict=False))
-    assert b.parameter_count == products + sum(widths)
+    assert b.parameter_totals.parameters == products + sum(widths)
     assert b.build().model_flop == 2.0 * batch * products
 
 

@@ -123,7 +123,7 @@ def _append(b: GraphBuilder, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return b.part(cached, *k.shape), b.part(cached, *v.shape)
 
 
-def _heads(b: GraphBuilder, x: Tensor, heads: int) -> Tensor:
+def split_heads(b: GraphBuilder, x: Tensor, heads: int) -> Tensor:
     """(batch, len, heads * dim) seen as (batch, heads, len, dim); fused kernels read strides, so
     nothing moves.
     """
@@ -153,9 +153,15 @@ def _project(
     return q, k, v
 
 
-def _output(b: GraphBuilder, attended: Tensor, width: int, path: str, *, bias: bool) -> Tensor:
+def join_heads(b: GraphBuilder, attended: Tensor) -> Tensor:
+    """(batch, heads, len, dim) seen as (batch, len, heads * dim)."""
     batch, heads, length, value_dim = attended.shape
-    return b.linear(b.view(attended, batch, length, heads * value_dim), width, bias=bias, at=path)
+    return b.view(attended, batch, length, heads * value_dim)
+
+
+def _output(b: GraphBuilder, attended: Tensor, width: int, path: str, *, bias: bool) -> Tensor:
+    """The output projection, summed over the ranks of a split layer."""
+    return leave_split(b, b.linear(join_heads(b, attended), width, bias=bias, at=path))
 
 
 def _held_heads(b: GraphBuilder, a: MultiHeadAttention) -> MultiHeadAttention:
@@ -234,7 +240,6 @@ def self_attention(
     x: Tensor,
     a: MultiHeadAttention,
     names: LayerNames,
-    *,
     context_len: int = 0,
     position_bias: Tensor | None = None,
 ) -> Tensor:
@@ -256,12 +261,10 @@ def self_attention(
     if a.whole_norm:
         _join_squares(b, q)
         q, k = _norms(b, q, k, names)
-    gate = q
-    if a.gated:
-        q = b.part(q, *q.shape[:2], a.heads * a.head_dim)
-    q = _heads(b, q, a.heads)
-    k = _heads(b, k, a.kv_heads)
-    v = _heads(b, v, a.kv_heads)
+    gate = q  # stands behind the queries
+    q = split_heads(b, b.part(q, *q.shape[:2], a.heads * a.head_dim), a.heads)
+    k = split_heads(b, k, a.kv_heads)
+    v = split_heads(b, v, a.kv_heads)
     if a.query_key_norm:
         q, k = _norms(b, q, k, names)
     with b.scope(names.attention):
@@ -287,7 +290,7 @@ def self_attention(
         if a.gated:
             scale = b.elementwise(b.part(gate, *attended.shape), name="sigmoid")
             attended = b.multiply(attended, scale)
-    return leave_split(b, _output(b, attended, width, names.output, bias=a.output_bias))
+    return _output(b, attended, width, names.output, bias=a.output_bias)
 
 
 def cross_attention(
@@ -302,25 +305,19 @@ def cross_attention(
     width = x.shape[-1]
     inner = a.heads * a.head_dim
     with b.scope(names.cross_query):
-        q = _heads(b, b.linear(enter_split(b, x), inner, bias=a.bias), a.heads)
+        q = split_heads(b, b.linear(enter_split(b, x), inner, bias=a.bias), a.heads)
     if b.phase is Phase.DECODE:
-        memory_width = memory.shape[-1]
-        b.parameters(
-            2 * memory_width * inner + inner * (a.bias + a.key_bias),
-            2 + a.bias + a.key_bias,
-            of_product=True,
-        )
-        batch, source, _ = memory.shape
-        k, v = (
-            b.input(batch, a.heads, source, a.head_dim, dtype=b.precision.kv_cache)
-            for _ in range(2)
-        )
+        batch, source, memory_width = memory.shape
+        biases = a.bias + a.key_bias
+        b.parameters((2 * memory_width + biases) * inner, 2 + biases, of_product=True)
+        cached = (batch, a.heads, source, a.head_dim)
+        k, v = (b.input(*cached, dtype=b.precision.kv_cache) for _ in range(2))
     else:
-        k = _heads(b, b.linear(memory, inner, bias=a.key_bias, at=names.cross_key), a.heads)
-        v = _heads(b, b.linear(memory, inner, bias=a.bias, at=names.cross_value), a.heads)
+        k = split_heads(b, b.linear(memory, inner, bias=a.key_bias, at=names.cross_key), a.heads)
+        v = split_heads(b, b.linear(memory, inner, bias=a.bias, at=names.cross_value), a.heads)
     with b.scope(names.cross_attention):
         attended = b.attention(q, k, v, written_out=WrittenOut(a.masked, a.scaled, a.dropout))
-    return leave_split(b, _output(b, attended, width, names.cross_output, bias=a.output_bias))
+    return _output(b, attended, width, names.cross_output, bias=a.output_bias)
 
 
 def latent_attention(
@@ -332,54 +329,37 @@ def latent_attention(
     a = replace(a, heads=split_evenly("tp", b.shard.tp, a.heads, "attention heads"))
     width = x.shape[-1]
     x = enter_split(b, x)
-    down, both = _compressed(b, x, a, names)
-    q = _latent_query(b, down, a, names)
-    latent, key_rope = _cached_pair(b, both, a, names)
+    q, both = _query_and_latent(b, x, a, names)
+    latent, key_rope = b.split(both, (a.latent_rank, a.rope_dim))
+    latent = b.rms_norm(latent, at=names.latent_norm)
     with b.scope(names.attention):
         q_nope, q_rope = b.split(q, (a.nope_dim, a.rope_dim))
         q_rope = rotate(b, q_rope, a.rope_dim)
-        key_rope = rotate(b, key_rope, a.rope_dim)
-    if b.phase in CACHING:
-        b.cached.append(CacheLayer(math.inf, a.cache_width * b.precision.kv_cache.bytes))
-        with b.scope(names.attention):
+        key_rope = rotate(b, split_heads(b, key_rope, 1), a.rope_dim)
+        if b.phase in CACHING:
+            b.cached.append(CacheLayer(math.inf, a.cache_width * b.precision.kv_cache.bytes))
             latent, key_rope = _append(b, latent, key_rope)
-    absorbed = b.phase is Phase.DECODE
-    attend = _absorbed_attention if absorbed else _expanded_attention
+    attend = _absorbed_attention if b.phase is Phase.DECODE else _expanded_attention
     attended = attend(b, (q_nope, q_rope), (latent, key_rope), a, names, context_len)
-    return leave_split(b, _output(b, attended, width, names.output, bias=False))
+    return _output(b, attended, width, names.output, bias=False)
 
 
-def _compressed(
+def _query_and_latent(
     b: GraphBuilder, x: Tensor, a: LatentAttention, names: LayerNames
 ) -> tuple[Tensor, Tensor]:
-    """What queries are made of (x itself where they are not compressed), and what is cached."""
-    if not a.query_rank:
-        return x, b.linear(x, a.cache_width, bias=False, at=names.latent_down)
-    parts = (
-        Projection(a.query_rank, False, names.query_down),
-        Projection(a.cache_width, False, names.latent_down),
-    )
-    down, both = b.projections(x, parts, names.fused_down)
-    return down, both
-
-
-def _latent_query(b: GraphBuilder, down: Tensor, a: LatentAttention, names: LayerNames) -> Tensor:
-    width = a.heads * (a.nope_dim + a.rope_dim)
-    if not a.query_rank:
-        return _heads(b, b.linear(down, width, bias=False, at=names.query), a.heads)
-    down = b.rms_norm(down, at=names.query_down_norm)
-    return _heads(b, b.linear(down, width, bias=False, at=names.query_up), a.heads)
-
-
-def _cached_pair(
-    b: GraphBuilder, both: Tensor, a: LatentAttention, names: LayerNames
-) -> tuple[Tensor, Tensor]:
-    """The cached pair: normalised latent (batch, len, rank) and one unrotated key (batch, 1, len,
-    rope).
-    """
-    latent, key_rope = b.split(both, (a.latent_rank, a.rope_dim))
-    latent = b.rms_norm(latent, at=names.latent_norm)
-    return latent, _heads(b, key_rope, 1)
+    """Queries of all heads, and what is cached of x: the latent and one unrotated key."""
+    if a.query_rank:
+        products = (
+            Projection(a.query_rank, False, names.query_down),
+            Projection(a.cache_width, False, names.latent_down),
+        )
+        down, both = b.projections(x, products, names.fused_down)
+        source, path = b.rms_norm(down, at=names.query_down_norm), names.query_up
+    else:
+        both = b.linear(x, a.cache_width, bias=False, at=names.latent_down)
+        source, path = x, names.query
+    q = b.linear(source, a.heads * (a.nope_dim + a.rope_dim), bias=False, at=path)
+    return split_heads(b, q, a.heads), both
 
 
 def _expanded_attention(
@@ -399,7 +379,7 @@ def _expanded_attention(
     with b.scope(names.latent_up):
         latent = b.part(key[0], batch, keys, a.latent_rank)
         up = b.linear(latent, heads * (a.nope_dim + a.value_dim), bias=False)
-    nope, value = b.split(_heads(b, up, heads), (a.nope_dim, a.value_dim))
+    nope, value = b.split(split_heads(b, up, heads), (a.nope_dim, a.value_dim))
     with b.scope(names.attention):
         width = a.nope_dim + a.rope_dim
         q = b.copy(*query, shape=(batch, heads, length, width), name="concat_query")
@@ -452,5 +432,4 @@ def _per_head(b: GraphBuilder, x: Tensor, width: int, name: str) -> Tensor:
         name=name,
         weights=heads * k * width,
         saves=Saved([x]),
-        dtype=b.precision.compute,
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.decoder import Activation
-from accelsim.workloads.families.transformer import normalise
 from accelsim.workloads.family_parameters import Count, Counts, ImageParameters
 from accelsim.workloads.model import PassShape, family
 
@@ -63,7 +62,7 @@ def write_convnext(b: GraphBuilder, p: ConvNextParameters, shape: PassShape) -> 
                 with b.scope(f"layers.{block}"):
                     x = _block(b, x, p.activation)
     pooled = b.view(b.global_pool(x), shape.batch, p.widths[-1])
-    pooled = normalise(b, pooled, "layer_norm", "convnext.layernorm")
+    pooled = b.layer_norm(pooled, at="convnext.layernorm")
     b.linear(pooled, p.classes, at="classifier")
 
 
@@ -75,7 +74,7 @@ def _norm(b: GraphBuilder, x: Tensor, path: str) -> Tensor:
     """Layer norm over the channels of x (batch, channels, height, width)."""
     batch, channels, *pixels = x.shape
     tokens = b.view(x, batch, pixels[0] * pixels[1], channels)
-    return b.view(normalise(b, tokens, "layer_norm", path), *x.shape)
+    return b.view(b.layer_norm(tokens, at=path), *x.shape)
 
 
 def _block(b: GraphBuilder, x: Tensor, activation: str) -> Tensor:

@@ -25,6 +25,7 @@ from accelsim.workloads.families.feed_forward import FeedForward, Mixture
 from accelsim.workloads.families.linear_attention import GatedDelta, Lightning
 from accelsim.workloads.families.module_names import LAYOUTS
 from accelsim.workloads.families.transformer import (
+    LayerStates,
     TransformerLayer,
     held_tokens,
     held_vocabulary,
@@ -189,8 +190,18 @@ class DecoderParameters(FamilyParameters):
 
     def is_windowed(self, index: int) -> bool:
         """Whether layer `index`, from 0, uses the window."""
-        every = self.full_attention_every
-        return self.window > 0 and not (every and (index + 1) % every == 0)
+        return self.window > 0 and not _is_nth(index, self.full_attention_every)
+
+    def rotary_dim(self, index: int) -> int:
+        """Width of each head that layer `index`, from 0, rotates."""
+        if self.positions != "rotary" or _is_nth(index, self.unrotated_every):
+            return 0
+        return max(1, round(self.head_width * self.rotary_fraction))
+
+
+def _is_nth(index: int, every: int) -> bool:
+    """Whether a layer, counted from 0, is the last of each `every`; of 0 none is."""
+    return every > 0 and (index + 1) % every == 0
 
 
 @family("decoder", DecoderParameters, autoregressive=True, sequence=True, shards=True)
@@ -208,9 +219,8 @@ def write_decoder(b: GraphBuilder, p: DecoderParameters, shape: PassShape) -> No
     x = _embed(b, p, shape.batch, held_length) if stage.is_first else received
     indices = stage_layers(p.layers, stage)
     layers = _layers(p)[indices.start : indices.stop]
-    x = transformer_layers(
-        b, x, layers, layout.layers, context_len=shape.context_len, first=indices.start
-    )
+    states = LayerStates(shape.context_len)
+    x = transformer_layers(b, x, layers, layout.layers, states, first=indices.start)
     if not stage.is_last:
         b.collective(OperatorKind.SEND_RECV, x, ParallelGroup.PIPELINE, x.shape)
         return
@@ -219,14 +229,19 @@ def write_decoder(b: GraphBuilder, p: DecoderParameters, shape: PassShape) -> No
         x = b.part(x, shape.batch, 1, p.hidden_size)
     elif b.shard.tp > 1:
         x = enter_split(b, x)
-    with b.scope(layout.head):
+    _logits(b, x, p)
+
+
+def _logits(b: GraphBuilder, x: Tensor, p: DecoderParameters) -> None:
+    """Scores of the vocabulary, gathered from the ranks that share it."""
+    tied = p.tied_embeddings and b.shard.stage.is_first
+    with b.scope(LAYOUTS[p.layout].head):
         if p.tied_embeddings and p.head_bias:
             b.parameters(p.vocab_size)
-        tied = p.tied_embeddings and stage.is_first
         logits = b.linear(x, held_vocabulary(b, p.vocab_size), bias=p.head_bias, tied=tied)
     if b.shard.vocabulary and b.phase is not Phase.FORWARD:  # training sums its loss in parts
-        vocabulary_shape = (*logits.shape[:-1], p.vocab_size)
-        b.collective(OperatorKind.ALL_GATHER, logits, ParallelGroup.TENSOR, vocabulary_shape)
+        whole_vocabulary = (*logits.shape[:-1], p.vocab_size)
+        b.collective(OperatorKind.ALL_GATHER, logits, ParallelGroup.TENSOR, whole_vocabulary)
 
 
 def _embed(b: GraphBuilder, p: DecoderParameters, batch: int, length: int) -> Tensor:
@@ -244,34 +259,31 @@ def _embed(b: GraphBuilder, p: DecoderParameters, batch: int, length: int) -> Te
 @lru_cache(maxsize=256)
 def _layers(p: DecoderParameters) -> tuple[TransformerLayer, ...]:
     alike: dict[TransformerLayer, TransformerLayer] = {}  # one object compares faster with itself
-    layers = (_layer(p, index) for index in range(p.layers))
-    return tuple(alike.setdefault(layer, layer) for layer in layers)
-
-
-def _layer(p: DecoderParameters, index: int) -> TransformerLayer:
-    return TransformerLayer(
-        attention=_attention(p, index),
-        feed_forward=_feed_forward(p, index),
-        names=LAYOUTS[p.layout].layer,
-        norm=p.norm,
-        parallel=p.parallel,
-        parallel_norms=p.parallel_norms,
-        post_norms=p.post_norms,
-        dropout=p.dropout,
+    layers = (
+        TransformerLayer(
+            attention=_attention(p, index),
+            feed_forward=_feed_forward(p, index),
+            names=LAYOUTS[p.layout].layer,
+            norm=p.norm,
+            parallel=p.parallel,
+            parallel_norms=p.parallel_norms,
+            post_norms=p.post_norms,
+            dropout=p.dropout,
+        )
+        for index in range(p.layers)
     )
+    return tuple(alike.setdefault(layer, layer) for layer in layers)
 
 
 def _attention(
     p: DecoderParameters, index: int
 ) -> MultiHeadAttention | LatentAttention | GatedDelta | Lightning:
-    if p.delta is not None and (index + 1) % p.delta.attention_every:
+    if p.delta is not None and not _is_nth(index, p.delta.attention_every):
         return p.delta
-    if p.lightning_every and (index + 1) % p.lightning_every:
+    if p.lightning_every and not _is_nth(index, p.lightning_every):
         return Lightning(p.heads, p.head_width)
     if p.latent is not None:
         return LatentAttention(heads=p.heads, **p.latent.model_dump())
-    every = p.unrotated_every
-    rotary = p.positions == "rotary" and not (every and (index + 1) % every == 0)
     return MultiHeadAttention(
         heads=p.heads,
         kv_heads=p.kv_heads or p.heads,
@@ -280,7 +292,7 @@ def _attention(
         key_bias=p.attention_bias,
         output_bias=p.output_bias,
         fused_qkv=p.fused_qkv,
-        rotary_dim=max(1, round(p.head_width * p.rotary_fraction)) if rotary else 0,
+        rotary_dim=p.rotary_dim(index),
         query_key_norm=p.query_key_norm,
         whole_norm=p.whole_norm,
         causal=True,
@@ -294,7 +306,7 @@ def _attention(
 
 def _feed_forward(p: DecoderParameters, index: int) -> FeedForward | Mixture:
     m = p.mixture
-    if m is None or index < m.dense_layers or (index + 1) % m.every:
+    if m is None or index < m.dense_layers or not _is_nth(index, m.every):
         return FeedForward(
             p.intermediate_size, p.activation, p.gated, p.feed_forward_bias, p.fused_gate_up
         )

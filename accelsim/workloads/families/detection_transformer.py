@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.families.attention_layers import MultiHeadAttention
 from accelsim.workloads.families.encoder import StackParameters, encoder_layer
-from accelsim.workloads.families.transformer import normalise, transformer_layers
+from accelsim.workloads.families.transformer import LayerStates, transformer_layers
 from accelsim.workloads.families.vision import Depths, image_input, residual_maps
 from accelsim.workloads.family_parameters import Count, RectangleParameters
 from accelsim.workloads.model import PassShape, family
@@ -51,16 +50,16 @@ def write_detection_transformer(
     x = b.conv(maps[-1], p.hidden_size, 1, bias=True, at="model.input_projection")
     batch, width, height, columns = x.shape
     memory = b.copy(x, shape=(batch, height * columns, width), name="channels_last")
-    layer = encoder_layer(p, "fairseq", norm_first=False, masked=True, dropout=True)
+    attention = replace(p.attention, masked=True, dropout=True)
+    layer = encoder_layer(p, attention, "fairseq", norm_first=False)
     memory = transformer_layers(b, memory, [layer] * p.layers, "model.encoder.layers")
     b.parameters(p.queries * width)
     objects = b.input(batch, p.queries, width)
-    if isinstance(layer.attention, MultiHeadAttention):
-        layer = replace(layer, cross=layer.attention)
+    layers = [replace(layer, cross=attention)] * p.layers
     objects = transformer_layers(
-        b, objects, [layer] * p.layers, "model.decoder.layers", memory=memory
+        b, objects, layers, "model.decoder.layers", LayerStates(memory=memory)
     )
-    objects = normalise(b, objects, "layer_norm", "model.decoder.layernorm")
+    objects = b.layer_norm(objects, at="model.decoder.layernorm")
     b.linear(objects, p.classes, at="class_labels_classifier")
     for index, outputs in enumerate((width, width, 4)):
         with b.scope(f"bbox_predictor.layers.{index}"):

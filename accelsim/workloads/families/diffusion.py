@@ -13,6 +13,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from accelsim.workloads.builder import GraphBuilder, Saved, Tensor
+from accelsim.workloads.families.attention_layers import join_heads, split_heads
 from accelsim.workloads.family_parameters import Count, FamilyParameters, Natural
 from accelsim.workloads.model import PassShape, family
 
@@ -194,11 +195,11 @@ def _attention(
     b: GraphBuilder, x: Tensor, context: Tensor, heads: int, *, bias: bool = False
 ) -> Tensor:
     channels = x.shape[-1]
-    projected = []
-    for name, source in (("to_q", x), ("to_k", context), ("to_v", context)):
-        y = b.linear(source, channels, bias=bias, at=name)
-        projected.append(b.view(y, x.shape[0], heads, source.shape[1], channels // heads))
-    return b.linear(b.view(b.attention(*projected), *x.shape), channels, at="to_out.0")
+    q, k, v = (
+        split_heads(b, b.linear(source, channels, bias=bias, at=name), heads)
+        for name, source in (("to_q", x), ("to_k", context), ("to_v", context))
+    )
+    return b.linear(join_heads(b, b.attention(q, k, v)), channels, at="to_out.0")
 
 
 class LatentDecoderParameters(FamilyParameters):

@@ -17,9 +17,9 @@ from typing import Annotated
 from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Projection, Tensor
-from accelsim.workloads.families.attention_layers import rotate
+from accelsim.workloads.families.attention_layers import join_heads, rotate, split_heads
 from accelsim.workloads.families.diffusion import LATENT_FACTOR, two_layers
-from accelsim.workloads.families.transformer import patch_embeddings
+from accelsim.workloads.families.transformer import patch_embeddings, with_position_table
 from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters, Natural
 from accelsim.workloads.model import PassShape, family
 
@@ -76,8 +76,7 @@ def write_diffusion_transformer(
     latents = b.input(shape.batch, p.latent_channels, size, size)
     image = patch_embeddings(b, latents, width, _PATCH, "x_embedder")
     if p.position_side:
-        b.parameters(p.position_side**2 * width)
-        image = b.add(image, b.input(*image.shape[1:]), name="pos_embed")
+        image = with_position_table(b, image, p.position_side**2, "pos_embed")
     context = b.input(shape.batch, p.context_len, p.context_width)
     text = b.linear(context, width, at="context_embedder")
     with b.scope("time_text_embed"):
@@ -129,10 +128,7 @@ def _heads(
 ) -> list[Tensor]:
     """Queries, keys and values (batch, heads, len, head_dim) of x, queries and keys normalised."""
     projections = [Projection(x.shape[-1], True, name) for name in names[:3]]
-    heads = [
-        b.view(y, x.shape[0], p.heads, x.shape[1], p.head_dim)
-        for y in b.projections(x, projections, "to_qkv")
-    ]
+    heads = [split_heads(b, y, p.heads) for y in b.projections(x, projections, "to_qkv")]
     return [*(b.rms_norm(y, at=at) for y, at in zip(heads, names[3:], strict=False)), heads[2]]
 
 
@@ -142,7 +138,7 @@ def _attended(
     q, k, v = heads
     if not p.position_side:
         q, k = rotate(b, q, p.head_dim), rotate(b, k, p.head_dim)
-    return b.view(b.attention(q, k, v), q.shape[0], q.shape[2], p.heads * p.head_dim)
+    return join_heads(b, b.attention(q, k, v))
 
 
 _OWN = ("to_q", "to_k", "to_v", "norm_q", "norm_k")

@@ -7,18 +7,20 @@ A sample is an image and a text. Module names as in Hugging Face's ``CLIPModel``
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.families.attention_layers import join_heads, split_heads
 from accelsim.workloads.families.encoder import StackParameters, encoder_layer
 from accelsim.workloads.families.transformer import (
     TransformerLayer,
     new_token_count,
-    normalise,
     patch_embeddings,
     token_ids,
     transformer_layers,
     with_class_token,
+    with_position_table,
     with_positions,
 )
 from accelsim.workloads.family_parameters import Count, FamilyParameters
@@ -85,15 +87,14 @@ def _image(b: GraphBuilder, p: DualEncoderParameters, batch: int, side: int) -> 
         pixels, path = b.input(batch, 3, side, side), "embeddings.patch_embedding"
         x = patch_embeddings(b, pixels, width, tower.patch_size, path, bias=not is_clip)
         x = with_class_token(b, x) if is_clip else x
-        b.parameters(position_rows * width)
-        x = b.add(x, b.input(*x.shape[1:]), name="embeddings.position_embedding")
+        x = with_position_table(b, x, position_rows, "embeddings.position_embedding")
         if is_clip:
-            x = normalise(b, x, "layer_norm", "pre_layrnorm")
+            x = b.layer_norm(x, at="pre_layrnorm")
         x = transformer_layers(b, x, [_layer(tower)] * tower.layers, "encoder.layers")
         if is_clip:
-            x = normalise(b, b.part(x, batch, width), "layer_norm", "post_layernorm")
+            x = b.layer_norm(b.part(x, batch, width), at="post_layernorm")
         else:
-            x = _pooled(b, normalise(b, x, "layer_norm", "post_layernorm"), tower)
+            x = _pooled(b, b.layer_norm(x, at="post_layernorm"), tower)
     return b.linear(x, p.projection_size, bias=False, at="visual_projection") if is_clip else x
 
 
@@ -101,16 +102,14 @@ def _pooled(b: GraphBuilder, x: Tensor, tower: ImageTower) -> Tensor:
     """SigLIP's head: one learned query over all patches, and a feed-forward."""
     batch, count, width = x.shape
     heads = tower.heads
-    head_dim = width // tower.heads
     with b.scope("head"):
         b.parameters(width)
         with b.scope("attention"):
-            query = b.linear(b.input(batch, 1, width), width)
+            q = split_heads(b, b.linear(b.input(batch, 1, width), width), heads)
             both = b.linear(x, 2 * width)
-            q = b.view(query, batch, heads, 1, head_dim)
-            k, v = (b.part(both, batch, heads, count, head_dim) for _ in range(2))
-            y = b.linear(b.view(b.attention(q, k, v), batch, 1, width), width)
-        inner = normalise(b, y, "layer_norm", "layernorm")
+            k, v = (b.part(both, batch, heads, count, width // heads) for _ in range(2))
+            y = b.linear(join_heads(b, b.attention(q, k, v)), width)
+        inner = b.layer_norm(y, at="layernorm")
         with b.scope("mlp"):
             inner = b.activation(b.linear(inner, tower.intermediate_size), tower.activation)
             y = b.add(y, b.linear(inner, width))
@@ -128,7 +127,7 @@ def _text(b: GraphBuilder, p: DualEncoderParameters, batch: int, length: int) ->
         x = with_positions(b, x, tower.max_positions, "embeddings.position_embedding")
         layers = [_layer(tower, causal=is_clip)] * tower.layers
         x = transformer_layers(b, x, layers, "encoder.layers")
-        x = normalise(b, x, "layer_norm", "final_layer_norm")
+        x = b.layer_norm(x, at="final_layer_norm")
     x = b.part(x, batch, width)
     if is_clip:
         return b.linear(x, p.projection_size, bias=False, at="text_projection")
@@ -136,4 +135,5 @@ def _text(b: GraphBuilder, p: DualEncoderParameters, batch: int, length: int) ->
 
 
 def _layer(p: StackParameters, *, causal: bool = False) -> TransformerLayer:
-    return encoder_layer(p, "fairseq_mlp", norm_first=True, scaled="query", causal=causal)
+    attention = replace(p.attention, scaled="query", causal=causal)
+    return encoder_layer(p, attention, "fairseq_mlp", norm_first=True)

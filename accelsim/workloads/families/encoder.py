@@ -8,6 +8,7 @@ feed-forwards and windows in two of three layers; module names as in Hugging Fac
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import model_validator
@@ -20,11 +21,11 @@ from accelsim.workloads.families.module_names import LAYER_NAMES
 from accelsim.workloads.families.transformer import (
     TransformerLayer,
     new_token_count,
-    normalise,
     patch_embeddings,
     token_ids,
     transformer_layers,
     with_class_token,
+    with_position_table,
     with_positions,
 )
 from accelsim.workloads.families.vision import image_input
@@ -55,36 +56,25 @@ class StackParameters(FamilyParameters):
             )
         return self
 
+    @property
+    def attention(self) -> MultiHeadAttention:
+        """Attention of all heads with biases everywhere."""
+        head_dim = self.hidden_size // self.heads
+        return MultiHeadAttention(
+            self.heads, self.heads, head_dim, bias=True, key_bias=True, output_bias=True
+        )
+
 
 def encoder_layer(
-    p: StackParameters,
-    layout: str,
-    *,
-    norm_first: bool,
-    causal: bool = False,
-    masked: bool = False,
-    scaled: str = "scores",
-    dropout: bool = False,
+    p: StackParameters, attention: MultiHeadAttention, layout: str, *, norm_first: bool
 ) -> TransformerLayer:
     """A layer with biases everywhere and layer norm, as in BERT, ViT and wav2vec 2.0."""
-    attention = MultiHeadAttention(
-        heads=p.heads,
-        kv_heads=p.heads,
-        head_dim=p.hidden_size // p.heads,
-        bias=True,
-        key_bias=True,
-        output_bias=True,
-        causal=causal,
-        masked=masked,
-        scaled=scaled,
-        dropout=dropout,
-    )
     return TransformerLayer(
         attention=attention,
         feed_forward=FeedForward(p.intermediate_size, p.activation, bias=True),
         names=LAYER_NAMES[layout],
         norm_first=norm_first,
-        dropout=dropout,
+        dropout=attention.dropout,
     )
 
 
@@ -129,7 +119,8 @@ def write_encoder(b: GraphBuilder, p: EncoderParameters, shape: PassShape) -> No
     with b.scope(prefix):
         with b.scope("embeddings"):
             x = _embed_tokens(b, p, shape.batch, length)
-        layer = encoder_layer(p, p.layout, norm_first=False, masked=True, dropout=True)
+        attention = replace(p.attention, masked=True, dropout=True)
+        layer = encoder_layer(p, attention, p.layout, norm_first=False)
         totals_before = b.parameter_totals
         x = transformer_layers(b, x, [layer] * p.layers, stack)
         if p.shares_layers:
@@ -144,7 +135,7 @@ def _embed_tokens(b: GraphBuilder, p: EncoderParameters, batch: int, length: int
         with b.scope("token_type_embeddings"):
             x = b.add(x, b.embedding(token_ids(b, batch, length), p.type_vocab_size, width))
     x = with_positions(b, x, p.max_positions + p.position_offset, "position_embeddings")
-    x = b.dropout(normalise(b, x, "layer_norm", "LayerNorm"))
+    x = b.dropout(b.layer_norm(x, at="LayerNorm"))
     if width == p.hidden_size:
         return x
     return b.linear(x, p.hidden_size, at="projection")
@@ -160,18 +151,19 @@ def _write_head(b: GraphBuilder, p: EncoderParameters, x: Tensor, prefix: str) -
         if p.head == "pretraining":
             b.linear(pooled, 2, at="cls.seq_relationship")
     if p.head in {"masked_lm", "pretraining"}:
-        _masked_lm(b, p, x)
+        with b.scope("cls.predictions.transform.dense"):
+            x = b.activation(b.linear(x, p.hidden_size), "gelu")
+        x = b.layer_norm(x, at="cls.predictions.transform.LayerNorm")
+        _tied_logits(b, x, p.vocab_size, "cls.predictions.decoder")
     if p.head == "token_classification":
         b.linear(x, p.labels, at="classifier")
 
 
-def _masked_lm(b: GraphBuilder, p: EncoderParameters, x: Tensor) -> None:
-    with b.scope("cls.predictions.transform.dense"):
-        x = b.activation(b.linear(x, p.hidden_size), "gelu")
-    x = normalise(b, x, "layer_norm", "cls.predictions.transform.LayerNorm")
-    with b.scope("cls.predictions.decoder"):
-        b.parameters(p.vocab_size)  # its bias; the matrix is the embedding table
-        b.linear(x, p.vocab_size, tied=True)
+def _tied_logits(b: GraphBuilder, x: Tensor, vocab_size: int, path: str) -> None:
+    """Scores of a vocabulary by its embedding table, and a bias of their own."""
+    with b.scope(path):
+        b.parameters(vocab_size)
+        b.linear(x, vocab_size, tied=True)
 
 
 class VisionTransformerParameters(StackParameters, ImageParameters):
@@ -199,11 +191,10 @@ def write_vision_transformer(
             pixels, path = image_input(b, p, shape), "patch_embeddings.projection"
             x = patch_embeddings(b, pixels, p.hidden_size, p.patch_size, path)
             x = with_class_token(b, x)
-            b.parameters(position_rows * p.hidden_size)
-            x = b.add(x, b.input(*x.shape[1:]), name="position_embeddings")
-        layer = encoder_layer(p, "vit", norm_first=True)
+            x = with_position_table(b, x, position_rows, "position_embeddings")
+        layer = encoder_layer(p, p.attention, "vit", norm_first=True)
         x = transformer_layers(b, x, [layer] * p.layers, "encoder.layer")
-        x = normalise(b, x, "layer_norm", "layernorm")
+        x = b.layer_norm(x, at="layernorm")
     b.linear(b.part(x, shape.batch, p.hidden_size), p.classes, at="classifier")
 
 
@@ -236,10 +227,10 @@ def write_modern_encoder(b: GraphBuilder, p: ModernEncoderParameters, shape: Pas
         x = b.embedding(
             token_ids(b, batch, length), p.vocab_size, p.hidden_size, at="tok_embeddings"
         )
-        x = normalise(b, x, "layer_norm", "norm", bias=False)
+        x = b.layer_norm(x, bias=False, at="norm")
     layers = [_modern_layer(p, index) for index in range(p.layers)]
     x = transformer_layers(b, x, layers, "model.layers")
-    x = normalise(b, x, "layer_norm", "model.final_norm", bias=False)
+    x = b.layer_norm(x, bias=False, at="model.final_norm")
     if p.head == "none":
         return
     if p.head == "classification":
@@ -247,16 +238,11 @@ def write_modern_encoder(b: GraphBuilder, p: ModernEncoderParameters, shape: Pas
     with b.scope("head"):
         with b.scope("dense"):
             x = b.activation(b.linear(x, p.hidden_size, bias=False), p.activation)
-        x = normalise(b, x, "layer_norm", "norm", bias=False)
-    is_masked = p.head == "masked_lm"
-    if is_masked:
-        b.parameters(p.vocab_size)  # its bias; the matrix is the embedding table
-    b.linear(
-        x,
-        p.vocab_size if is_masked else p.labels,
-        tied=is_masked,
-        at="decoder" if is_masked else "classifier",
-    )
+        x = b.layer_norm(x, bias=False, at="norm")
+    if p.head == "masked_lm":
+        _tied_logits(b, x, p.vocab_size, "decoder")
+    else:
+        b.linear(x, p.labels, at="classifier")
 
 
 def _modern_layer(p: ModernEncoderParameters, index: int) -> TransformerLayer:

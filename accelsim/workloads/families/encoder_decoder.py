@@ -21,6 +21,7 @@ from accelsim.workloads.families.decoder import Activation
 from accelsim.workloads.families.feed_forward import FeedForward
 from accelsim.workloads.families.module_names import LAYER_NAMES
 from accelsim.workloads.families.transformer import (
+    LayerStates,
     TransformerLayer,
     new_token_count,
     normalise,
@@ -106,7 +107,7 @@ def encoder_states(
         return write(b, source_len)
     idle = GraphBuilder(b.precision)
     write(idle, 1)
-    b.include(idle)
+    b.parameter_totals = b.parameter_totals.plus(idle.parameter_totals)
     return b.input(batch, source_len, width)
 
 
@@ -158,9 +159,8 @@ def _encode(b: GraphBuilder, p: EncoderDecoderParameters, batch: int, length: in
     with b.scope("encoder"):
         x = _embed(b, p, batch, length)
         bias = _relative_bias(b, p, length, length)
-        x = transformer_layers(
-            b, x, [_layer(p, decoder=False)] * p.encoder_layers, _stack(p), position_bias=bias
-        )
+        layers = [_layer(p, decoder=False)] * p.encoder_layers
+        x = transformer_layers(b, x, layers, _stack(p), LayerStates(position_bias=bias))
         return _finish(b, p, x)
 
 
@@ -171,9 +171,7 @@ def _decode(
         x = _embed(b, p, memory.shape[0], new)
         bias = _relative_bias(b, p, new, new + cached)
         layers = [_layer(p, decoder=True)] * p.decoder_layers
-        x = transformer_layers(
-            b, x, layers, _stack(p), context_len=cached, memory=memory, position_bias=bias
-        )
+        x = transformer_layers(b, x, layers, _stack(p), LayerStates(cached, memory, bias))
         return _finish(b, p, x)
 
 
@@ -213,35 +211,29 @@ def _relative_bias(
 
 
 def _layer(p: EncoderDecoderParameters, *, decoder: bool) -> TransformerLayer:
-    head_dim = p.head_dim or p.hidden_size // p.heads
     bias = p.attention_bias
-
-    def attention(*, causal: bool) -> MultiHeadAttention:
-        return MultiHeadAttention(
-            heads=p.heads,
-            kv_heads=p.heads,
-            head_dim=head_dim,
-            bias=bias,
-            key_bias=bias,
-            output_bias=bias,
-            causal=causal,
-            masked=True,
-            dropout=True,
-            scaled="query"
-            if p.layout == "fairseq"
-            else "",  # T5 folds the scale into its initialisation
-        )
-
+    across = MultiHeadAttention(
+        heads=p.heads,
+        kv_heads=p.heads,
+        head_dim=p.head_dim or p.hidden_size // p.heads,
+        bias=bias,
+        key_bias=bias,
+        output_bias=bias,
+        masked=True,
+        dropout=True,
+        # T5 folds the scale into its initialisation.
+        scaled="query" if p.layout == "fairseq" else "",
+    )
     side = "decoder" if decoder else "encoder"
     names = LAYER_NAMES["fairseq" if p.layout == "fairseq" else f"t5_{side}"]
     if p.layout == "t5" and p.gated:
         names = replace(names, up=f"{names.up}_1")
     return TransformerLayer(
-        attention=attention(causal=decoder),
+        attention=replace(across, causal=decoder),
         feed_forward=FeedForward(p.intermediate_size, p.activation, p.gated, p.feed_forward_bias),
         names=names,
         norm=p.norm,
         norm_first=p.norm_first,
-        cross=attention(causal=False) if decoder else None,
+        cross=across if decoder else None,
         dropout=True,
     )

@@ -162,36 +162,24 @@ def activate(b: GraphBuilder, x: Tensor, function: str) -> Tensor:
 def feed_forward(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) -> Tensor:
     """Dense feed-forward of x (..., width)."""
     width = x.shape[-1]
-    tp = b.shard.tp
-    size = split_evenly("tp", tp, f.intermediate_size, "columns of the feed-forward")
-    rank_layer = replace(f, intermediate_size=size)
-    x = enter_split(b, x)
-    hidden = _gated(b, x, rank_layer, names) if f.gated else _plain(b, x, rank_layer, names)
+    size = split_evenly("tp", b.shard.tp, f.intermediate_size, "columns of the feed-forward")
+    hidden = _hidden(b, enter_split(b, x), replace(f, intermediate_size=size), names)
     with b.scope(names.down):
         return leave_split(b, b.linear(hidden, width, bias=f.bias))
 
 
-def _expert(b: GraphBuilder, tokens: Tensor, f: FeedForward, names: LayerNames) -> Tensor:
-    """The experts that every token uses, on the rank's columns; their sum is the mixture's."""
-    ranks = b.shard.tp if b.shard.experts_in_tensor_group else b.shard.expert_tp
-    size = split_evenly("etp", ranks, f.intermediate_size, "columns of the shared experts")
-    hidden = _gated(b, tokens, replace(f, intermediate_size=size), names)
-    return b.linear(hidden, tokens.shape[-1], bias=f.bias, at=names.down)
-
-
-def _plain(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) -> Tensor:
-    hidden = b.linear(x, f.intermediate_size, bias=f.bias, at=names.up)
-    with b.scope(names.feed_forward):
-        return activate(b, hidden, f.activation)
-
-
-def _gated(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) -> Tensor:
+def _hidden(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) -> Tensor:
+    """What the last projection reads."""
     size = f.intermediate_size
+    if not f.gated:
+        hidden = b.linear(x, size, bias=f.bias, at=names.up)
+        with b.scope(names.feed_forward):
+            return activate(b, hidden, f.activation)
     if f.fused_gate_up:
         gate, up = b.split(b.linear(x, 2 * size, bias=f.bias, at=names.fused_gate_up), (size, size))
     else:
-        parts = (Projection(size, f.bias, names.gate), Projection(size, f.bias, names.up))
-        gate, up = b.projections(x, parts, names.fused_gate_up)
+        products = (Projection(size, f.bias, names.gate), Projection(size, f.bias, names.up))
+        gate, up = b.projections(x, products, names.fused_gate_up)
     with b.scope(names.feed_forward):
         return b.multiply(activate(b, gate, f.activation), up)
 
@@ -307,16 +295,18 @@ def _from_experts(b: GraphBuilder, rows: Tensor, count: int, reached: int) -> Te
 
 
 def _shared(b: GraphBuilder, tokens: Tensor, m: Mixture, names: LayerNames) -> Tensor:
+    """The experts that every token uses, on the rank's columns; their sum is the mixture's."""
     path = names.shared_expert
     inner = LayerNames(
         gate=f"{path}.gate_proj",
         up=f"{path}.up_proj",
         fused_gate_up=f"{path}.gate_up_proj",
-        down=f"{path}.down_proj",
         feed_forward=path,
     )
-    dense = FeedForward(m.shared_intermediate_size, m.activation, gated=True)
-    out = _expert(b, tokens, dense, inner)
+    ranks = b.shard.tp if b.shard.experts_in_tensor_group else b.shard.expert_tp
+    size = split_evenly("etp", ranks, m.shared_intermediate_size, "columns of the shared experts")
+    hidden = _hidden(b, tokens, FeedForward(size, m.activation, gated=True), inner)
+    out = b.linear(hidden, tokens.shape[-1], bias=False, at=f"{path}.down_proj")
     if not m.shared_gate:
         return out
     with b.scope(f"{path}_gate"):

@@ -73,11 +73,6 @@ class LayerStep(NamedTuple):
     dilation: int = 1
     marks: str = ""
 
-    @property
-    def sizes(self) -> Document:
-        """Sizes of a convolution."""
-        return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
-
     def channels(self, x: Tensor) -> int:
         """Output channels on an input."""
         return prod(x.shape[1] if factor == "in" else int(factor) for factor in self.factors)
@@ -95,68 +90,14 @@ def layer_steps(notation: str) -> list[LayerStep]:
         if match is None:
             raise ValueError(f"{word!r} is no layer such as 64/3s2")
         plain, kind, channels, height, width, stride, marks, dilation = match.groups()
-        window = (int(height or 1), int(width or height or 1))
-        spacing = int(dilation or 1)
-        reach = [0 if "v" in marks else spacing * (side - 1) // 2 for side in window]
+        numbers = (height, width or height, stride, dilation)
+        rows, columns, step, spacing = (int(number or 1) for number in numbers)
+        is_padded = "v" not in marks
+        reach = [is_padded * spacing * (side - 1) // 2 for side in (rows, columns)]
         factors = tuple((channels or "in").split("*"))
-        sizes = (window, int(stride or 1), (reach[0], reach[1]))
-        steps.append(LayerStep(plain or kind or "conv", factors, *sizes, spacing, marks))
+        sizes = ((rows, columns), step, (reach[0], reach[1]), spacing)
+        steps.append(LayerStep(plain or kind or "conv", factors, *sizes, marks))
     return steps
-
-
-def conv_norm(
-    b: GraphBuilder,
-    x: Tensor,
-    channels: int,
-    kernel: int | tuple[int, int] = 3,
-    *,
-    activation: str = "relu",
-    names: tuple[str, str, str] = ("0", "1", "2"),
-    **sizes: Any,
-) -> Tensor:
-    """Convolution, batch normalisation, activation.
-
-    Args:
-        b: Builder.
-        x: Input (n, c, h, w).
-        channels: Output channels.
-        kernel: Window.
-        activation: Activation; "" for none.
-        names: Module names of the three, under the current scope.
-        **sizes: Stride, padding, groups and dilation of `GraphBuilder.conv`.
-    """
-    x = b.batch_norm(b.conv(x, channels, kernel, at=names[0], **sizes), at=names[1])
-    return b.activation(x, activation, at=names[2]) if activation else x
-
-
-def layer(
-    b: GraphBuilder,
-    x: Tensor,
-    name: str,
-    channels: int,
-    kernel: int | tuple[int, int] = 3,
-    *,
-    norm: bool = True,
-    activation: str = "relu",
-    **options: Any,
-) -> Tensor:
-    """Convolution, batch normalisation and activation under one module name.
-
-    Args:
-        b: Builder.
-        x: Input (n, c, h, w).
-        name: Module name.
-        channels: Output channels.
-        kernel: Window.
-        norm: False has a bias instead of the normalisation, as VGG.
-        activation: Activation; "" for none.
-        **options: Further arguments of `GraphBuilder.conv`.
-    """
-    with b.scope(name):
-        if norm:
-            return conv_norm(b, x, channels, kernel, activation=activation, **options)
-        x = b.conv(x, channels, kernel, bias=True, **options)
-        return b.activation(x, activation) if activation else x
 
 
 def chain(
@@ -179,34 +120,70 @@ def chain(
         first: Number of the first layer; 0 numbers ".0", ".1", 1 numbers "_1", "_2".
         sequence: Whether activations have numbers of their own, as in a ``nn.Sequential``; single
             layers too are then numbered, and convolutions have a bias and no normalisation.
-        **options: Further arguments of `layer`.
+        **options: Whether there are normalisations (`norm`), the activation after each, if any
+            (`activation`), the module names of convolution, normalisation and activation
+            (`names`), and the convolution's groups (`groups`).
     """
     steps = layer_steps(notation)
     joint = "_" if first else "."
     index = first
     for step in steps:
-        path = f"{name}{joint}{index}" if len(steps) > 1 or sequence else name
-        index += 1
-        if step.kind not in {"conv", "dw"}:
-            with b.scope(path):
+        is_convolution = step.kind in {"conv", "dw"}
+        is_numbered = len(steps) > 1 or sequence
+        with b.scope(f"{name}{joint}{index}" if is_numbered else name):
+            if is_convolution:
+                style = {"norm": False, "activation": ""} if sequence else options
+                x = _convolution(b, x, step, **style)
+            else:
                 x = _OTHERS[step.kind](b, x, step)
-            continue
-        if sequence:
-            x = layer(
-                b, x, path, step.channels(x), step.window, norm=False, activation="", **step.sizes
-            )
+        index += 1
+        if sequence and is_convolution:
             x = b.activation(x, at=f"{name}{joint}{index}")
             index += 1
-            continue
-        layer_options = options | step.sizes
-        if step.kind == "dw":
-            layer_options["groups"] = x.shape[1]
-        if "l" in step.marks:
-            layer_options["activation"] = ""
-        if "o" in step.marks:
-            layer_options = step.sizes | {"norm": False, "activation": ""}
-        x = layer(b, x, path, step.channels(x), step.window, **layer_options)
     return x
+
+
+def _convolution(
+    b: GraphBuilder,
+    x: Tensor,
+    step: LayerStep,
+    *,
+    norm: bool = True,
+    activation: str = "relu",
+    names: Sequence[str] = ("0", "1", "2"),
+    groups: int = 1,
+) -> Tensor:
+    """Convolution, batch normalisation and activation.
+
+    Args:
+        b: Builder.
+        x: Input (n, c, h, w).
+        step: Sizes and marks.
+        norm: False has a bias instead of the normalisation, as VGG.
+        activation: Activation; "" for none.
+        names: Module names of the three, where there is a normalisation.
+        groups: Groups of channels that do not mix.
+    """
+    if "l" in step.marks:
+        activation = ""
+    if step.kind == "dw":
+        groups = x.shape[1]
+    if "o" in step.marks:
+        norm, activation, groups = False, "", 1
+    conv_name, norm_name, activation_name = names if norm else ("", "", "")
+    x = b.conv(
+        x,
+        step.channels(x),
+        step.window,
+        stride=step.stride,
+        padding=step.padding,
+        groups=groups,
+        dilation=step.dilation,
+        bias=not norm,
+        at=conv_name,
+    )
+    x = b.batch_norm(x, at=norm_name) if norm else x
+    return b.activation(x, activation, at=activation_name) if activation else x
 
 
 def _pool(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
@@ -280,7 +257,8 @@ _OTHERS: Mapping[str, Callable[[GraphBuilder, Tensor, LayerStep], Tensor]] = {
 }
 
 Step = Values
-Backbone = Callable[..., Sequence[Tensor]]
+#: Functions that `backbone` steps name, each from builder, input and options to maps.
+BACKBONES: dict[str, Callable[..., Sequence[Tensor]]] = {}
 
 
 @lru_cache
@@ -293,7 +271,6 @@ def write_network(
     b: GraphBuilder,
     x: Tensor,
     network: str,
-    backbones: Mapping[str, Backbone] | None = None,
     *,
     maps: dict[str, Tensor] | None = None,
     **values: Any,
@@ -304,16 +281,13 @@ def write_network(
         b: Builder.
         x: Input.
         network: Stem of its file.
-        backbones: Functions that its `backbone` steps name, each from builder, input and options
-            to maps.
         maps: Filled with what its steps keep, by name.
         **values: Values of the names in braces.
 
     Returns:
         What the last step wrote.
     """
-    kept = {} if maps is None else maps
-    return Writer(b, values, backbones or {}, maps=kept).write([_file(network)], x)
+    return Writer(b, values, maps={} if maps is None else maps).write([_file(network)], x)
 
 
 @frozen
@@ -323,14 +297,12 @@ class Writer:
     Attributes:
         b: Builder.
         values: Values of the names in braces.
-        backbones: Functions that `backbone` steps name.
         style: Options of `chain`.
         maps: What steps kept, by name.
     """
 
     b: GraphBuilder
     values: Values
-    backbones: Mapping[str, Backbone]
     style: Values = field(default_factory=dict)
     maps: dict[str, Tensor] = field(default_factory=dict)
 
@@ -391,7 +363,7 @@ class Writer:
     def _inner(self, step: Step, x: Tensor) -> Tensor:
         """Inner steps, branches or a backbone."""
         if "backbone" in step:
-            maps = self.backbones[step["backbone"]](self.b, x, **step.get("options", {}))
+            maps = BACKBONES[step["backbone"]](self.b, x, **step.get("options", {}))
             self.maps.update((f"map{index}", feature_map) for index, feature_map in enumerate(maps))
             return maps[-1]
         if "branches" in step:

@@ -12,8 +12,8 @@ from typing import Literal
 
 from accelsim.plain import Document
 from accelsim.workloads.builder import GraphBuilder, Tensor
-from accelsim.workloads.families.image_network import layer, write_network
-from accelsim.workloads.families.vision import classify, image_input
+from accelsim.workloads.families.image_network import BACKBONES, chain
+from accelsim.workloads.families.vision import classify, image_input, network_family
 from accelsim.workloads.family_parameters import ImageParameters, Multiplier
 from accelsim.workloads.model import PassShape, family
 
@@ -75,16 +75,17 @@ def mobilenet_v1_maps(
         layout: Names and activation of the Keras application ("keras") or of accelerators' model
             zoos, which rectify without a limit ("zoo").
     """
-    stem, depthwise, pointwise, first, activation = _V1_LAYOUTS[layout]
-    style: Document = {"activation": activation}
-    x = layer(b, x, stem, int(32 * width), stride=2, **style)
+    stem, depthwise, pointwise, first_index, activation = _V1_LAYOUTS[layout]
+    x = chain(b, x, stem, f"{int(32 * width)}/3s2", activation=activation)
     maps = []
-    for index, (channels, stride) in enumerate(_V1_LAYERS, start=first):
-        sizes: Document = {"stride": stride, "groups": x.shape[1]}
-        x = layer(b, x, depthwise.format(index), x.shape[1], **sizes, **style)
-        x = layer(b, x, pointwise.format(index), int(channels * width), 1, **style)
+    for index, (channels, stride) in enumerate(_V1_LAYERS, start=first_index):
+        x = chain(b, x, depthwise.format(index), f"dw/3s{stride}", activation=activation)
+        x = chain(b, x, pointwise.format(index), f"{int(channels * width)}", activation=activation)
         maps.append(x)
     return maps
+
+
+BACKBONES["mobilenet-v1"] = mobilenet_v1_maps
 
 
 def scaled_sizes(width: float = 1.0, depth: float = 1.0) -> Document:
@@ -99,12 +100,15 @@ def scaled_sizes(width: float = 1.0, depth: float = 1.0) -> Document:
     return sizes | {f"after{count}": list(range(1, ceil(count * depth))) for count in range(1, 6)}
 
 
-@family("mobilenet-v2", MobileNetParameters)
-def write_mobilenet_v2(b: GraphBuilder, p: MobileNetParameters, shape: PassShape) -> None:
-    """Stem, inverted residuals, last convolution, classifier."""
-    values = scaled_sizes(p.width_multiplier) | {"classes": p.classes}
-    values["head"] = round_channels(1280 * max(1.0, p.width_multiplier))
-    write_network(b, image_input(b, p, shape), "mobilenet-v2-torchvision", **values)
+network_family(
+    "mobilenet-v2",
+    MobileNetParameters,
+    "mobilenet-v2-torchvision",
+    lambda p: {
+        **scaled_sizes(p.width_multiplier),
+        "head": round_channels(1280 * max(1.0, p.width_multiplier)),
+    },
+)
 
 
 class MobileNetV3Parameters(ImageParameters):
@@ -117,10 +121,7 @@ class MobileNetV3Parameters(ImageParameters):
     size: Literal["large", "small"]
 
 
-@family("mobilenet-v3", MobileNetV3Parameters)
-def write_mobilenet_v3(b: GraphBuilder, p: MobileNetV3Parameters, shape: PassShape) -> None:
-    """Stem, inverted residuals, last convolution, two-layer classifier."""
-    write_network(b, image_input(b, p, shape), f"mobilenet-v3-{p.size}", classes=p.classes)
+network_family("mobilenet-v3", MobileNetV3Parameters, "mobilenet-v3-{p.size}")
 
 
 class EfficientNetParameters(ImageParameters):
@@ -135,8 +136,9 @@ class EfficientNetParameters(ImageParameters):
     depth_multiplier: Multiplier
 
 
-@family("efficientnet", EfficientNetParameters)
-def write_efficientnet(b: GraphBuilder, p: EfficientNetParameters, shape: PassShape) -> None:
-    """Stem, inverted residuals with squeeze and excite, last convolution, classifier."""
-    values = scaled_sizes(p.width_multiplier, p.depth_multiplier)
-    write_network(b, image_input(b, p, shape), "efficientnet", classes=p.classes, **values)
+network_family(
+    "efficientnet",
+    EfficientNetParameters,
+    "efficientnet",
+    lambda p: scaled_sizes(p.width_multiplier, p.depth_multiplier),
+)

@@ -15,20 +15,24 @@ a striding convolution per stage. YOLOv8 is that of the Ultralytics release (yol
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from accelsim.plain import Document
 from accelsim.workloads.builder import GraphBuilder, Tensor
-from accelsim.workloads.families.image_network import Backbone, write_network
+from accelsim.workloads.families.image_network import BACKBONES, write_network
 from accelsim.workloads.families.mobile import mobilenet_v1_maps, round_channels, scaled_sizes
-from accelsim.workloads.families.vision import Depths, classify, image_input, residual_maps
+from accelsim.workloads.families.vision import (
+    Depths,
+    classify,
+    image_input,
+    network_family,
+    residual_maps,
+)
 from accelsim.workloads.family_parameters import (
     Depth,
-    FamilyParameters,
     ImageParameters,
     Multiplier,
     RectangleParameters,
@@ -61,11 +65,6 @@ def write_resnet_variant(b: GraphBuilder, p: ResidualVariantParameters, shape: P
     classify(b, _maps(b, image_input(b, p, shape), p)[-1], p.classes)
 
 
-def named_residual_maps(b: GraphBuilder, x: Tensor, **parameters: Any) -> list[Tensor]:
-    """Each stage's output, of the parameters as a file gives them."""
-    return _maps(b, x, ResidualVariantParameters(**parameters))
-
-
 def _maps(b: GraphBuilder, x: Tensor, p: ResidualVariantParameters) -> list[Tensor]:
     """Stem and stages; returns each stage's output."""
     values: Document = {
@@ -74,6 +73,10 @@ def _maps(b: GraphBuilder, x: Tensor, p: ResidualVariantParameters) -> list[Tens
         "stride_last_block": p.stride_last_block,
     }
     return residual_maps(b, x, "residual", p.depths, **values)
+
+
+#: Of the parameters as a file gives them.
+BACKBONES["residual"] = lambda b, x, **options: _maps(b, x, ResidualVariantParameters(**options))
 
 
 class SphereFaceParameters(RectangleParameters):
@@ -86,13 +89,13 @@ class SphereFaceParameters(RectangleParameters):
     depths: Depths
 
 
-@family("sphereface", SphereFaceParameters)
-def write_sphereface(b: GraphBuilder, p: SphereFaceParameters, shape: PassShape) -> None:
-    """Stages, then a linear embedding."""
+def _sphereface_sizes(p: SphereFaceParameters) -> Document:
     stages = list(range(len(p.depths)))
-    values: Document = {"stages": stages, "widths": [64 << stage for stage in stages]}
-    values |= {"depths": list(p.depths), "classes": p.classes}
-    write_network(b, image_input(b, p, shape), "sphereface", **values)
+    widths = [64 << stage for stage in stages]
+    return {"stages": stages, "widths": widths, "depths": list(p.depths)}
+
+
+network_family("sphereface", SphereFaceParameters, "sphereface", _sphereface_sizes)
 
 
 class YoloParameters(ImageParameters):
@@ -189,39 +192,9 @@ def _write_yolo(
         b.conv(b.view(x, shape.batch, _BINS, 4, boxes), 1, 1)
 
 
-_BACKBONES: dict[str, Backbone] = {
-    "mobilenet-v1": mobilenet_v1_maps,
-    "residual": named_residual_maps,
-}
 #: Pools of GoogLeNet in torchvision, which round up, and those of the other early networks.
 _ROUNDED_POOLS: Document = {"pool": "pool/3s2vc", "late_pool": "pool/2s2vc"}
 _PADDED_POOLS: Document = {"pool": "pool/3s2", "late_pool": "pool/3s2"}
-
-
-def _network(
-    name: str,
-    parameters: type[FamilyParameters],
-    file: str,
-    values: Callable[[Any], Document],
-    *,
-    is_classifier: bool = False,
-) -> None:
-    """Register a family that a file of `workloads/networks` holds.
-
-    Args:
-        name: Name of the family.
-        parameters: Its parameters.
-        file: Stem of the file; "{p.version}" stands for a parameter.
-        values: Values of the names in braces, by the parameters.
-        is_classifier: Whether a pool and a linear layer follow.
-    """
-
-    @family(name, parameters)
-    def write(b: GraphBuilder, p: Any, shape: PassShape) -> None:
-        x = image_input(b, p, shape)
-        x = write_network(b, x, file.format(p=p), _BACKBONES, **values(p))
-        if is_classifier:
-            classify(b, x, p.classes)
 
 
 class SquareParameters(ImageParameters):
@@ -243,16 +216,16 @@ class InceptionVariantParameters(RectangleParameters):
 
 
 # As torchvision has it, whose 5x5 windows are 3x3.
-_network(
+network_family(
     "googlenet",
     SquareParameters,
     "inception-v1",
     lambda _: {"window": 3, **_ROUNDED_POOLS},
     is_classifier=True,
 )
-_network("inception-v3", SquareParameters, "inception-v3", lambda _: {}, is_classifier=True)
+network_family("inception-v3", SquareParameters, "inception-v3", is_classifier=True)
 for _name in ("inception-v1", "inception-v2", "inception-v4", "inception-resnet-v2"):
-    _network(
+    network_family(
         _name,
         InceptionVariantParameters,
         _name,
@@ -273,14 +246,14 @@ class DarknetParameters(RectangleParameters):
     anchors: Annotated[int, Field(ge=1, le=64)] = 3
 
 
-_network(
+network_family(
     "darknet",
     DarknetParameters,
     "darknet-{p.version}",
     lambda p: {"outputs": p.anchors * (5 + p.classes)},
 )
 # Three anchors per position.
-_network("yolo-v3", SquareParameters, "darknet-3", lambda p: {"outputs": 3 * (5 + p.classes)})
+network_family("yolo-v3", SquareParameters, "darknet-3", lambda p: {"outputs": 3 * (5 + p.classes)})
 
 
 class SsdParameters(ImageParameters):
@@ -301,11 +274,11 @@ for _name, _file in (
     ("ssd-mobilenet-v1", "ssd300-mobilenet-v1"),
     ("ssd-resnet34", "ssd1200-resnet-34"),
 ):
-    _network(
+    network_family(
         _name,
         SsdParameters,
         _file,
-        lambda p: {"classes": p.classes, "anchors": list(p.anchors)},
+        lambda p: {"anchors": list(p.anchors)},
     )
 
 
@@ -380,7 +353,7 @@ class EdgeDetectorParameters(RectangleParameters):
 
 def _detector_sizes(p: EdgeDetectorParameters) -> Document:
     """Sizes of a detector; YOLOX has as many blocks in its second stage as in its third."""
-    values = scaled_sizes() | {"dilation": 1, "classes": p.classes, **_PADDED_POOLS}
+    values = scaled_sizes() | {"dilation": 1, **_PADDED_POOLS}
     if not p.network.startswith("yolo"):
         return values | {"outputs": p.classes + 4}
     values |= yolo_sizes(p.width_multiplier, p.depth_multiplier)
@@ -388,7 +361,7 @@ def _detector_sizes(p: EdgeDetectorParameters) -> Document:
     return values | {"outputs": 3 * (p.classes + 5)}
 
 
-_network("edge-detector", EdgeDetectorParameters, "{p.network}", _detector_sizes)
+network_family("edge-detector", EdgeDetectorParameters, "{p.network}", _detector_sizes)
 
 
 class EdgeSegmenterParameters(RectangleParameters):
@@ -407,12 +380,11 @@ class EdgeSegmenterParameters(RectangleParameters):
 
 
 def _segmenter_sizes(p: EdgeSegmenterParameters) -> Document:
-    stem_width = 16 - p.image_channels
-    values = scaled_sizes() | {"dilation": 1, "classes": p.classes, "first_channels": stem_width}
+    values = scaled_sizes() | {"dilation": 1, "first_channels": 16 - p.image_channels}
     for level in range(5):
         width = p.base_channels << level
         values |= {f"c{level}": width, f"r{level}": max(int(width * p.raised_fraction), 1)}
     return values
 
 
-_network("edge-segmenter", EdgeSegmenterParameters, "{p.network}", _segmenter_sizes)
+network_family("edge-segmenter", EdgeSegmenterParameters, "{p.network}", _segmenter_sizes)

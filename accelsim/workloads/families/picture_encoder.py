@@ -9,12 +9,12 @@ Face's ``Qwen2_5_VisionTransformerPretrainedModel``. A sample is a picture.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 from math import isqrt
 from typing import Literal
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
-from accelsim.workloads.families.attention_layers import MultiHeadAttention
 from accelsim.workloads.families.encoder import StackParameters
 from accelsim.workloads.families.feed_forward import FeedForward
 from accelsim.workloads.families.module_names import LayerNames
@@ -23,6 +23,7 @@ from accelsim.workloads.families.transformer import (
     normalise,
     transformer_layers,
     with_class_token,
+    with_position_table,
 )
 from accelsim.workloads.family_parameters import Count, Counts, ImageParameters, Natural
 from accelsim.workloads.model import PassShape, family
@@ -112,19 +113,10 @@ def write_picture_encoder(b: GraphBuilder, p: PictureEncoderParameters, shape: P
     x = patches = b.linear(pixels, width, bias=p.patch_bias, at="patch_embed.proj")
     x = with_class_token(b, x) if p.class_token else x
     if p.positions:
-        b.parameters(p.positions * width)
-        x = b.add(x, b.input(*x.shape[1:]), name="pos_embed")
+        x = with_position_table(b, x, p.positions, "pos_embed")
     x = normalise(b, x, p.norm, "norm_pre") if p.class_token else x
-    attention = MultiHeadAttention(
-        heads=p.heads,
-        kv_heads=p.heads,
-        head_dim=width // p.heads,
-        bias=True,
-        key_bias=True,
-        output_bias=True,
-        fused_qkv=p.fused_qkv,
-        rotary_dim=width // p.heads if p.rotary else 0,
-    )
+    rotary_dim = p.attention.head_dim if p.rotary else 0
+    attention = replace(p.attention, fused_qkv=p.fused_qkv, rotary_dim=rotary_dim)
     feed = FeedForward(p.intermediate_size, p.activation, gated=p.gated, bias=True)
     layer = TransformerLayer(attention, feed, _NAMES, norm=p.norm)
     every = p.full_attention_every

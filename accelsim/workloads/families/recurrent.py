@@ -152,7 +152,6 @@ def _additive_attention(b: GraphBuilder, query: Tensor, memory: Tensor) -> Tenso
         (batch, q_len, k_len),
         name="scores",
         weights=width,
-        dtype=b.precision.compute,
     )
     return b.matmul(b.softmax(scores), memory, name="context")
 

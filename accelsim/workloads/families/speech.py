@@ -21,11 +21,12 @@ from accelsim.workloads.families.encoder_decoder import encoder_states, target_l
 from accelsim.workloads.families.feed_forward import FeedForward
 from accelsim.workloads.families.module_names import LAYER_NAMES
 from accelsim.workloads.families.transformer import (
+    LayerStates,
     TransformerLayer,
     new_token_count,
-    normalise,
     token_ids,
     transformer_layers,
+    with_position_table,
     with_positions,
 )
 from accelsim.workloads.family_parameters import Count, Counts, Depth, FamilyParameters, Natural
@@ -82,8 +83,8 @@ def write_whisper(b: GraphBuilder, p: WhisperParameters, shape: PassShape) -> No
         x = b.embedding(ids, p.vocab_size, p.hidden_size, at="embed_tokens")
         x = with_positions(b, x, p.target_positions, "embed_positions")
         layers = [_whisper_layer(p, decoder=True)] * p.decoder_layers
-        x = transformer_layers(b, x, layers, "layers", context_len=cached, memory=memory)
-        x = normalise(b, x, "layer_norm", "layer_norm")
+        x = transformer_layers(b, x, layers, "layers", LayerStates(cached, memory))
+        x = b.layer_norm(x, at="layer_norm")
     b.linear(x, p.vocab_size, bias=False, tied=True, at="proj_out")
 
 
@@ -99,16 +100,12 @@ def _encode_audio(b: GraphBuilder, p: WhisperParameters, batch: int, length: int
                 x = b.activation(
                     b.conv(x, p.hidden_size, 3, stride=stride, padding=1, bias=True), "gelu"
                 )
-        b.parameters(p.source_positions * p.hidden_size)  # a fixed sinusoid, kept as a table
-        x = b.add(
-            b.view(x, batch, length, p.hidden_size),
-            b.input(length, p.hidden_size),
-            name="embed_positions",
-        )
-        x = transformer_layers(
-            b, x, [_whisper_layer(p, decoder=False)] * p.encoder_layers, "layers"
-        )
-        return normalise(b, x, "layer_norm", "layer_norm")
+        x = b.view(x, batch, length, p.hidden_size)
+        # A fixed sinusoid, kept as a table.
+        x = with_position_table(b, x, p.source_positions, "embed_positions")
+        layers = [_whisper_layer(p, decoder=False)] * p.encoder_layers
+        x = transformer_layers(b, x, layers, "layers")
+        return b.layer_norm(x, at="layer_norm")
 
 
 def _whisper_layer(p: WhisperParameters, *, decoder: bool) -> TransformerLayer:
@@ -165,7 +162,7 @@ def write_wav2vec2(b: GraphBuilder, p: Wav2Vec2Parameters, shape: PassShape) -> 
     with b.scope("wav2vec2"):
         x = _extract_features(b, p, b.input(shape.batch, 1, samples))
         with b.scope("feature_projection"):
-            x = normalise(b, x, "layer_norm", "layer_norm")
+            x = b.layer_norm(x, at="layer_norm")
             x = b.linear(x, p.hidden_size, at="projection")
         b.parameters(p.hidden_size)  # embedding of masked frames
         with b.scope("encoder"):
@@ -182,7 +179,7 @@ def _extract_features(b: GraphBuilder, p: Wav2Vec2Parameters, x: Tensor) -> Tens
             x = b.conv(x, channels, kernel, stride=stride, padding=0, bias=p.conv_bias, at="conv")
             if p.conv_norm == "layer":
                 frames = b.view(x, x.shape[0], x.shape[2], channels)
-                x = b.view(normalise(b, frames, "layer_norm", "layer_norm"), *x.shape)
+                x = b.view(b.layer_norm(frames, at="layer_norm"), *x.shape)
             elif index == 0:
                 x = b.group_norm(x, channels, at="layer_norm")
             x = b.activation(x, "gelu")
@@ -203,7 +200,8 @@ def _contextualise(b: GraphBuilder, p: Wav2Vec2Parameters, x: Tensor) -> Tensor:
         )
         places = b.activation(b.part(places, batch, width, frames), "gelu")
     x = b.add(x, b.view(places, batch, frames, width))
-    x = x if p.norm_first else normalise(b, x, "layer_norm", "layer_norm")
-    layer = encoder_layer(p, "wav2vec2", norm_first=p.norm_first, scaled="query")
+    x = x if p.norm_first else b.layer_norm(x, at="layer_norm")
+    attention = replace(p.attention, scaled="query")
+    layer = encoder_layer(p, attention, "wav2vec2", norm_first=p.norm_first)
     x = transformer_layers(b, x, [layer] * p.layers, "layers")
-    return normalise(b, x, "layer_norm", "layer_norm") if p.norm_first else x
+    return b.layer_norm(x, at="layer_norm") if p.norm_first else x

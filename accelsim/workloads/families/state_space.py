@@ -11,7 +11,7 @@ from pydantic import model_validator
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.linear_attention import StateSpace, state_space
-from accelsim.workloads.families.transformer import new_token_count, normalise, token_ids
+from accelsim.workloads.families.transformer import new_token_count, token_ids
 from accelsim.workloads.family_parameters import Count, Depth
 from accelsim.workloads.model import PassShape, family
 from accelsim.workloads.operator import Phase
@@ -48,11 +48,11 @@ def write_state_space(b: GraphBuilder, p: StateSpaceParameters, shape: PassShape
     )
     places = [f"backbone.layers.{index}" for index in range(p.layers)]
     x = b.repeated(x, places, partial(_layer, b, mixer=p))
-    x = normalise(b, x, "rms_norm", "backbone.norm_f")
+    x = b.rms_norm(x, at="backbone.norm_f")
     if b.phase is Phase.PREFILL:
         x = b.part(x, shape.batch, 1, p.hidden_size)
     b.linear(x, p.vocab_size, bias=False, tied=p.tied_embeddings, at="lm_head")
 
 
 def _layer(b: GraphBuilder, x: Tensor, mixer: StateSpace) -> Tensor:
-    return b.add(x, state_space(b, normalise(b, x, "rms_norm", "norm"), mixer))
+    return b.add(x, state_space(b, b.rms_norm(x, at="norm"), mixer))

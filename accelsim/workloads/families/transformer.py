@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import NamedTuple
 
 from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError
@@ -75,14 +75,25 @@ def normalise(b: GraphBuilder, x: Tensor, norm: str, path: str, *, bias: bool = 
         return b.rms_norm(x) if norm == "rms_norm" else b.layer_norm(x, bias=bias)
 
 
+class LayerStates(NamedTuple):
+    """What the layers of a stack attend to besides their own hidden states.
+
+    Attributes:
+        context_len: Tokens in the key-value cache.
+        memory: Encoder states that decoder layers attend to.
+        position_bias: Additive attention scores.
+    """
+
+    context_len: int = 0
+    memory: Tensor | None = None
+    position_bias: Tensor | None = None
+
+
+_ALONE = LayerStates()
+
+
 def transformer_layer(
-    b: GraphBuilder,
-    x: Tensor,
-    layer: TransformerLayer,
-    *,
-    context_len: int = 0,
-    memory: Tensor | None = None,
-    position_bias: Tensor | None = None,
+    b: GraphBuilder, x: Tensor, layer: TransformerLayer, states: LayerStates = _ALONE
 ) -> Tensor:
     """One layer over x (batch, len, width).
 
@@ -90,17 +101,12 @@ def transformer_layer(
         b: Where the rows go.
         x: Hidden states.
         layer: The layer.
-        context_len: Tokens in the key-value cache.
-        memory: Encoder states a decoder layer attends to.
-        position_bias: Additive attention scores.
+        states: What it attends to besides.
     """
     names = layer.names
 
     def norm(x: Tensor, path: str) -> Tensor:
         return normalise(b, x, layer.norm, path, bias=layer.norm_bias)
-
-    def attend(x: Tensor) -> Tensor:
-        return _attend(b, x, layer, context_len, position_bias)
 
     def sublayer(x: Tensor, run: Callable[[Tensor], Tensor], path: str, post_path: str) -> Tensor:
         inner = run(norm(x, path) if layer.norm_first else x)
@@ -108,6 +114,7 @@ def transformer_layer(
         total = b.add(x, norm(inner, post_path) if layer.post_norms else inner)
         return total if layer.norm_first else norm(total, path)
 
+    attend = partial(_attend, b, layer, states)
     transform = partial(_transform, b, layer)
     if layer.parallel:
         shared = norm(x, names.attention_norm)
@@ -115,8 +122,8 @@ def transformer_layer(
         shared = norm(x, names.feed_forward_norm) if layer.parallel_norms else shared
         return b.add(b.add(attended, transform(shared)), x)
     x = sublayer(x, attend, names.attention_norm, names.attention_post_norm)
-    if layer.cross is not None and memory is not None:
-        cross = partial(cross_attention, b, memory, layer.cross, names)
+    if layer.cross is not None and states.memory is not None:
+        cross = partial(cross_attention, b, states.memory, layer.cross, names)
         x = sublayer(x, cross, names.cross_norm, "")
     return sublayer(x, transform, names.feed_forward_norm, names.feed_forward_post_norm)
 
@@ -126,9 +133,9 @@ def transformer_layers(
     x: Tensor,
     layers: Sequence[TransformerLayer],
     path: str,
+    states: LayerStates = _ALONE,
     *,
     first: int = 0,
-    **states: Any,
 ) -> Tensor:
     """Layers one after the other, at module paths ``path.0``, ``path.1`` ...
 
@@ -137,31 +144,24 @@ def transformer_layers(
         x: Hidden states.
         layers: The layers.
         path: Module path of the list.
+        states: What they attend to besides.
         first: Number of the first layer: of a pipeline stage.
-        **states: Further arguments of `transformer_layer`.
     """
     for layer, indices in groupby(range(len(layers)), key=layers.__getitem__):
-        places = [f"{path}.{first + index}" for index in indices]
-        x = b.repeated(x, places, partial(transformer_layer, b, layer=layer, **states))
+        paths = [f"{path}.{first + index}" for index in indices]
+        x = b.repeated(x, paths, partial(transformer_layer, b, layer=layer, states=states))
     return x
 
 
-def _attend(
-    b: GraphBuilder,
-    x: Tensor,
-    layer: TransformerLayer,
-    context_len: int,
-    position_bias: Tensor | None,
-) -> Tensor:
-    if isinstance(layer.attention, GatedDelta):
-        return gated_delta(b, x, layer.attention)
-    if isinstance(layer.attention, Lightning):
-        return lightning(b, x, layer.attention)
-    if isinstance(layer.attention, LatentAttention):
-        return latent_attention(b, x, layer.attention, layer.names, context_len=context_len)
-    return self_attention(
-        b, x, layer.attention, layer.names, context_len=context_len, position_bias=position_bias
-    )
+def _attend(b: GraphBuilder, layer: TransformerLayer, states: LayerStates, x: Tensor) -> Tensor:
+    attention, names = layer.attention, layer.names
+    if isinstance(attention, GatedDelta):
+        return gated_delta(b, x, attention)
+    if isinstance(attention, Lightning):
+        return lightning(b, x, attention)
+    if isinstance(attention, LatentAttention):
+        return latent_attention(b, x, attention, names, context_len=states.context_len)
+    return self_attention(b, x, attention, names, states.context_len, states.position_bias)
 
 
 def _transform(b: GraphBuilder, layer: TransformerLayer, x: Tensor) -> Tensor:
@@ -196,6 +196,12 @@ def with_positions(b: GraphBuilder, x: Tensor, rows: int, path: str) -> Tensor:
     _, length, width = x.shape
     with b.scope(path):
         return b.add(x, b.embedding(token_ids(b, 1, length), rows, width))
+
+
+def with_position_table(b: GraphBuilder, x: Tensor, rows: int, name: str) -> Tensor:
+    """Hidden states x (batch, len, width) and a table of learned positions, added as it is."""
+    b.parameters(rows * x.shape[-1])
+    return b.add(x, b.input(*x.shape[1:]), name=name)
 
 
 def patch_embeddings(

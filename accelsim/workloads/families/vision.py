@@ -10,14 +10,15 @@ box offsets of all anchors: choosing boxes is not modelled, its cost depends on 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from accelsim.plain import Document
 from accelsim.workloads.builder import GraphBuilder, Tensor
-from accelsim.workloads.families.image_network import conv_norm, write_network
+from accelsim.workloads.families.image_network import write_network
 from accelsim.workloads.family_parameters import Count, Depth, ImageParameters, RectangleParameters
 from accelsim.workloads.model import PassShape, family
 
@@ -40,6 +41,32 @@ def classify(
     x = b.global_pool(x, at=pool)
     x = b.view(x, x.shape[0], x.shape[1])
     return b.linear(x, classes, at=name)
+
+
+def network_family(
+    name: str,
+    parameters: type[ImageParameters | RectangleParameters],
+    file: str,
+    values: Callable[[Any], Document] = lambda _: {},
+    *,
+    is_classifier: bool = False,
+) -> None:
+    """Register a family that a file of `workloads/networks` holds.
+
+    Args:
+        name: Name of the family.
+        parameters: Its parameters.
+        file: Stem of the file; "{p.version}" stands for a parameter.
+        values: Values of the names in braces besides `classes`, by the parameters.
+        is_classifier: Whether a pool and a linear layer follow.
+    """
+
+    @family(name, parameters)
+    def write(b: GraphBuilder, p: Any, shape: PassShape) -> None:
+        x = image_input(b, p, shape)
+        x = write_network(b, x, file.format(p=p), **({"classes": p.classes} | values(p)))
+        if is_classifier:
+            classify(b, x, p.classes)
 
 
 class ResNetParameters(ImageParameters):
@@ -99,22 +126,27 @@ def residual_maps(
     """
     numbers = [(stage, index) for stage, depth in enumerate(depths) for index in range(depth)]
     stages = [stage for stage, _ in numbers]
-    strides = [1 + after - before for before, after in pairwise([0, *stages])]
-    if stride_last_block:
-        strides = [*strides[1:], 1]
+    widths = [64 << stage for stage in stages]
     expansion = 1 if values["block"] == "basic" else 4
-    outs = [64 * expansion << stage for stage in stages]
+    outs = [expansion * width for width in widths]
+    strides = _strides(stages, in_last_block=stride_last_block)
     maps: dict[str, Tensor] = {}
     values |= {
         "places": [f"layer{stage + 1}.{index}" for stage, index in numbers],
         "stages": stages,
-        "widths": [64 << stage for stage in stages],
+        "widths": widths,
         "outs": outs,
         "strides": strides,
         "shortcuts": _shortcuts(outs, strides),
     }
     write_network(b, x, network, maps=maps, **values)
     return [maps[f"map{stage}"] for stage in range(len(depths))]
+
+
+def _strides(stages: Sequence[int], *, in_last_block: bool) -> list[int]:
+    """Stride of each block: 2 in the first, or the last, of those before the next stage."""
+    strides = [1 + after - before for before, after in pairwise([0, *stages])]
+    return [*strides[1:], 1] if in_last_block else strides
 
 
 def _shortcuts(outs: Sequence[int], strides: Sequence[int]) -> list[list[str]]:
@@ -147,7 +179,8 @@ def write_densenet(b: GraphBuilder, p: DenseNetParameters, shape: PassShape) -> 
     """Stem, dense blocks with transitions, classifier."""
     x = image_input(b, p, shape)
     with b.scope("features"):
-        x = conv_norm(b, x, p.initial_channels, 7, stride=2, names=("conv0", "norm0", "relu0"))
+        x = b.conv(x, p.initial_channels, 7, stride=2, at="conv0")
+        x = b.activation(b.batch_norm(x, at="norm0"), at="relu0")
         x = b.pool(x, 3, stride=2, padding=1, at="pool0")
         for block, depth in enumerate(p.depths, start=1):
             with b.scope(f"denseblock{block}"):
@@ -217,8 +250,10 @@ def write_retinanet(b: GraphBuilder, p: RetinaNetParameters, shape: PassShape) -
         ("regression_head", "bbox_reg", 4),
     ):
         with b.scope(f"head.{head}"):
-            for index, level in enumerate(levels):
-                _head(b, level, p, output, p.anchors * width, shared=index > 0)
+            before = b.parameter_totals
+            for level in levels:
+                _head(b, level, p, output, p.anchors * width)
+            b.count_once(before, len(levels))
 
 
 def _pyramid(b: GraphBuilder, stages: Sequence[Tensor], channels: int) -> list[Tensor]:
@@ -241,14 +276,9 @@ def _pyramid(b: GraphBuilder, stages: Sequence[Tensor], channels: int) -> list[T
     return levels
 
 
-def _head(
-    b: GraphBuilder, x: Tensor, p: RetinaNetParameters, output: str, width: int, *, shared: bool
-) -> None:
-    """One head on one level; its weights are counted on the first level only."""
-    before = b.parameter_totals
+def _head(b: GraphBuilder, x: Tensor, p: RetinaNetParameters, output: str, width: int) -> None:
+    """One head on one level."""
     for index in range(p.head_depth):
         x = b.conv(x, p.pyramid_channels, 3, bias=True, at=f"conv.{index}.0")
         x = b.activation(x, at=f"conv.{index}.1")
     b.conv(x, width, 3, bias=True, at=output)
-    if shared:
-        b.parameter_count, b.parameter_tensor_count, b.parameter_bytes = before
