@@ -67,7 +67,7 @@ def adapter_step(
 def _is_adapted(forward: OperatorGraph) -> BoolArray:
     """Which rows are linear ones of layers: of paths with a number."""
     in_layers = [any(segment.isdigit() for segment in path.split(".")) for path in forward.path]
-    is_linear = (forward.kind == int(OperatorKind.GEMM)) & (forward.weight_bytes > 0)
+    is_linear = (forward.kind == OperatorKind.GEMM) & (forward.weight_bytes > 0)
     is_adapted: BoolArray = is_linear & np.array(in_layers, dtype=bool)
     return is_adapted
 
@@ -134,4 +134,4 @@ def _through(forward: OperatorGraph) -> OperatorGraph:
     """Backward rows of the model without gradients of its products' weights and tables."""
     backward = backward_graph(forward)
     of_weights = np.array([name.endswith(_OF_WEIGHTS) for name in backward.name], dtype=bool)
-    return backward.take(~of_weights & (backward.kind != int(OperatorKind.SCATTER)))
+    return backward.take(~of_weights & (backward.kind != OperatorKind.SCATTER))

@@ -219,7 +219,7 @@ class ForwardRows:
 
     def are(self, kind: OperatorKind) -> BoolArray:
         """Which rows are of a kind."""
-        matching: BoolArray = self.graph.kind[self.rows] == int(kind)
+        matching: BoolArray = self.graph.kind[self.rows] == kind
         return matching
 
     def sizes(self, count: int) -> IntArray:
@@ -385,6 +385,9 @@ def _broadcast(_: ForwardRows, data: ForwardRows) -> list[RowBlock]:
 def _lookup(forward: ForwardRows, _: ForwardRows) -> list[RowBlock]:
     """Dense table gradient of an embedding: zero the table, add the rows. Bags keep a sparse
     gradient.
+
+    Estimate: each looked-up row is read and written once (PyTorch, ATen/native/cuda/Embedding.cu,
+    zeroes the table and adds to it).
     """
     lookups, width, table, bags = forward.sizes(4)
     is_bag = forward.are(_K.EMBEDDING_BAG)

@@ -376,7 +376,10 @@ class GraphBuilder(MemoryBoundLayers):
         )
 
     def trees(self, x: Tensor, trees: int, depth: int) -> Tensor:
-        """Predict with an ensemble of binary trees over x (rows, features); a node is 8 bytes."""
+        """Predict with an ensemble of binary trees over x (rows, features).
+
+        Estimate: all nodes are read once, 8 bytes each.
+        """
         rows, features = x.shape
         return self.operator(
             _K.TREE_ENSEMBLE,

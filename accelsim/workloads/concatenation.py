@@ -103,6 +103,8 @@ def _without(graph: OperatorGraph, is_elided: BoolArray) -> OperatorGraph:
 def _gathered(graph: OperatorGraph) -> OperatorGraph:
     """Gathers that only a product of small matrices reads write nothing, and it reads nothing of
     them.
+
+    Estimate: operands of up to `_SMALL_BYTES` stay in shared memory.
     """
     batch, m, n, k = graph.dims[:, :4].T.astype(np.float64)
     small = (graph.kind == OperatorKind.BATCHED_GEMM) & (

@@ -47,7 +47,7 @@ TextArray = NDArray[np.str_]
 _FEWEST_DIMENSIONS = {OperatorKind.COPY: 1, OperatorKind.OPTIMIZER: 3}
 
 
-def is_kind(codes: NDArray[np.int16], kinds: frozenset[OperatorKind]) -> BoolArray:
+def is_kind(codes: NDArray[np.integer[Any]], kinds: frozenset[OperatorKind]) -> BoolArray:
     """Which `OperatorKind` codes are of some kinds, shape of the codes."""
     is_of_kind: BoolArray = _among(kinds)[codes]
     return is_of_kind

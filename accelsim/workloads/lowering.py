@@ -163,10 +163,7 @@ class LoweredBatch:
             dims=self.dims.reshape(count, MAX_DIMENSIONS),
             dtype=np.tile(self.dtype, scenarios),
             phase=codes(count, self.phase),
-            flop=self.flop.reshape(count),
-            read_bytes=self.read_bytes.reshape(count),
-            write_bytes=self.write_bytes.reshape(count),
-            weight_bytes=self.weight_bytes.reshape(count),
+            **{name: getattr(self, name).reshape(count) for name in _MOVED},
             saved_bytes=np.zeros(count),
             name=self.name * scenarios,
             path=self.path * scenarios,
@@ -349,19 +346,8 @@ def _joined(every: Sequence[_T], names: Sequence[str]) -> _T:
 
 def _passes(builder: GraphBuilder, count: int) -> Iterator[Lowered]:
     """What was written, of each scenario."""
-    rows = builder.rows
-    dims, amounts = _sizes_of(rows, count)
-    offset, dependency = builder.dependencies()
-    shared: Document = {
-        "kind": np.array([row.kind for row in rows], dtype=np.int16),
-        "dtype": np.array([row.dtype for row in rows], dtype=np.int8),
-        "phase": codes(len(rows), builder.phase),
-        "name": tuple(builder.names),
-        "path": tuple(builder.paths),
-        "dependency_offset": offset,
-        "dependency": dependency,
-        "variant": variant_codes(builder.names),
-    }
+    dims, amounts = _sizes_of(builder.rows, count)
+    shared = builder.columns() | {"variant": variant_codes(builder.names)}
     cache = SequenceCache.of(builder.cached)
     for scenario in range(count):
         columns = dict(zip(FLOAT_COLUMNS, amounts[:, scenario], strict=True))

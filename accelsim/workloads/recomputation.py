@@ -47,7 +47,7 @@ def selectively(
     Returns:
         Bytes, shape (n,), and which rows, shape (n,).
     """
-    is_forward = graph.phase == int(Phase.FORWARD)
+    is_forward = graph.phase == Phase.FORWARD
     if policy == "attention":
         return _without_scores(graph, is_forward)
     layers = [layer_of(path) for path in graph.path]
@@ -57,17 +57,19 @@ def selectively(
     layer = layer if run is None else layer + len(numbers) * run
     is_product = is_kind(graph.kind, _PRODUCTS) & in_layer & ~is_adapter(graph)
     is_alternate = policy == "products"
-    kinds = _ALWAYS_KEPT if is_alternate else COLLECTIVE_KINDS - _GATHERS
-    is_kept, is_first = is_kind(graph.kind, kinds), np.zeros(len(graph), dtype=bool)
-    is_unread = is_first.copy()  # by the backward pass: a compiler of the whole step drops it
+    is_kept = is_kind(graph.kind, _ALWAYS_KEPT if is_alternate else COLLECTIVE_KINDS - _GATHERS)
+    is_first, is_unread = np.zeros(len(graph), dtype=bool), np.zeros(len(graph), dtype=bool)
     rows = np.flatnonzero(is_product)
     rows = rows[np.argsort(layer[rows], kind="stable")]
     before = np.searchsorted(layer[rows], layer[rows])  # products of the layers before
     position = np.arange(len(rows)) - before
-    is_kept[rows[position % 2 == 0] if is_alternate else rows] = True
-    is_unread[
-        rows[position == np.bincount(before, minlength=len(rows))[before] - 1]
-    ] = not is_alternate
+    if is_alternate:
+        is_kept[rows[position % 2 == 0]] = True
+    else:
+        is_kept[rows] = True
+        count = np.bincount(before, minlength=len(rows))[before]
+        # By the backward pass: a compiler of the whole step drops it.
+        is_unread[rows[position == count - 1]] = True
     rows = np.flatnonzero(in_layer)
     is_first[rows[np.unique(layer[rows], return_index=True)[1]]] = True
     in_part = (is_kept & ~is_unread) * graph.write_bytes + is_first * graph.read_bytes
@@ -78,16 +80,15 @@ def _without_scores(graph: OperatorGraph, is_forward: BoolArray) -> tuple[FloatA
     """What is kept where unfused attention between its products is made again: queries, keys and
     values, which its two products read (Korthikanti et al. 2022, arXiv:2205.05198, section 5).
     """
-    is_softmax = (graph.kind == int(OperatorKind.SOFTMAX)) & is_forward
-    is_product = (graph.kind == int(OperatorKind.BATCHED_GEMM)) & is_forward
-    of_scores = is_softmax | (
-        _reading(graph, is_softmax) & (graph.kind == int(OperatorKind.ELEMENTWISE))
-    )
+    is_softmax = (graph.kind == OperatorKind.SOFTMAX) & is_forward
+    is_product = (graph.kind == OperatorKind.BATCHED_GEMM) & is_forward
+    is_elementwise = graph.kind == OperatorKind.ELEMENTWISE
+    of_scores = is_softmax | (_reading(graph, is_softmax) & is_elementwise)
     after = is_product & _reading(graph, of_scores)
     groups, _, columns, inner = graph.dims[:, :4].T.astype(np.float64)
     values = groups * columns * inner * DTYPE_BYTES[graph.dtype]
     kept_bytes = np.where(after, np.minimum(graph.saved_bytes, values), graph.saved_bytes)
-    is_fused = (graph.kind == int(OperatorKind.ATTENTION)) & is_forward
+    is_fused = (graph.kind == OperatorKind.ATTENTION) & is_forward
     again = is_product | of_scores | is_fused
     return np.where(of_scores, 0.0, kept_bytes), again
 

@@ -82,12 +82,12 @@ class ParameterTotals(NamedTuple):
     tensors: int = 0
     bytes: float = 0.0
 
-    def plus(self, more: ParameterTotals, times: int = 1) -> ParameterTotals:
+    def plus(self, totals: ParameterTotals, times: int = 1) -> ParameterTotals:
         """The sum of these and a multiple of others."""
         return ParameterTotals(
-            self.parameters + times * more.parameters,
-            self.tensors + times * more.tensors,
-            self.bytes + times * more.bytes,
+            self.parameters + times * totals.parameters,
+            self.tensors + times * totals.tensors,
+            self.bytes + times * totals.bytes,
         )
 
 
@@ -247,18 +247,20 @@ class RowWriter:
             dims[row, : len(entry.dims)] = entry.dims
         amounts = np.array([row.amounts for row in self.rows], dtype=np.float64).reshape(count, 5)
         floats: Document = dict(zip(FLOAT_COLUMNS, amounts.T.copy(), strict=True))
+        return OperatorGraph(**self.columns(), **floats, dims=dims)
+
+    def columns(self) -> Document:
+        """Columns of all rows that no size decides on."""
         offset, dependency = self.dependencies()
-        return OperatorGraph(
-            kind=np.array([row.kind for row in self.rows], dtype=np.int16),
-            dims=dims,
-            dtype=np.array([row.dtype for row in self.rows], dtype=np.int8),
-            phase=codes(count, self.phase),
-            **floats,
-            name=tuple(self.names),
-            path=tuple(self.paths),
-            dependency_offset=offset,
-            dependency=dependency,
-        )
+        return {
+            "kind": np.array([row.kind for row in self.rows], dtype=np.int16),
+            "dtype": np.array([row.dtype for row in self.rows], dtype=np.int8),
+            "phase": codes(len(self.rows), self.phase),
+            "name": tuple(self.names),
+            "path": tuple(self.paths),
+            "dependency_offset": offset,
+            "dependency": dependency,
+        }
 
     def operator(
         self,
@@ -475,7 +477,7 @@ class RowWriter:
         """Bytes kept for the backward pass of what no row before has kept."""
         total = saves.extra_bytes
         for x in (*saves.tensors, output) if saves.output else saves.tensors:
-            kept = self._shards.get(x.storage, x)
-            total += 0.0 if kept.storage in self._saved else kept.bytes
-            self._saved.add(kept.storage)
+            shard = self._shards.get(x.storage, x)
+            total += 0.0 if shard.storage in self._saved else shard.bytes
+            self._saved.add(shard.storage)
         return total

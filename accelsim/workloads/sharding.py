@@ -119,6 +119,11 @@ class Shard:
         return 1 < self.ep == self.tp and not self.sp and self.expert_tp == 1
 
     @property
+    def sends_tokens(self) -> bool:
+        """Whether ranks send their tokens to the ranks that have the experts."""
+        return self.ep > 1 and not self.experts_in_tensor_group
+
+    @property
     def is_whole(self) -> bool:
         """Whether one rank holds the whole model."""
         return all(ranks == 1 for ranks in self.ranks.values())

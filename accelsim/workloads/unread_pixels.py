@@ -21,6 +21,8 @@ _PLACE = {name: index for index, name in enumerate(DIMENSIONS[OperatorKind.CONV]
 def skip_unread_pixels(graph: OperatorGraph) -> OperatorGraph:
     """Take the pixels that strided pointwise convolutions step over out of what they read.
 
+    Estimate: none of them shares a memory transaction with one that is read.
+
     Args:
         graph: Rows in launch order, any operators.
     """

@@ -145,10 +145,10 @@ def test_training_needs_more_memory_than_inference(width, batch, cache):
     rule = OPTIMIZERS["adamw"]
     step = training_graph(forward, count, tensors, FP16, rule)
     trained = training_footprint(forward, step, count, FP16, rule)
-    inferred = inference_footprint(forward, builder.parameter_bytes)
+    inferred = inference_footprint(forward, builder.parameter_totals.bytes)
     assert trained.weight_bytes >= inferred.weight_bytes
     assert trained.total_bytes > inferred.weight_bytes
-    cached = inference_footprint(forward, builder.parameter_bytes, cache)
+    cached = inference_footprint(forward, builder.parameter_totals.bytes, cache)
     assert cached.total_bytes == pytest.approx(inferred.total_bytes + cache)
 
 

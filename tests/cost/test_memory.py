@@ -50,13 +50,13 @@ def test_mixed_precision_adam_keeps_sixteen_bytes_per_parameter():
 def test_inference_weights_follow_the_precision():
     for policy, width in (("fp32", 4), ("bf16", 2), ("int8", 1), ("q8_0", 8.5008 / 8)):
         b = chain(policy)
-        memory = inference_footprint(b.build(), b.parameter_bytes)
+        memory = inference_footprint(b.build(), b.parameter_totals.bytes)
         assert memory.weight_bytes == width * b.parameter_totals.parameters
 
 
 def test_cache_counts_and_shortage_is_the_difference():
     b = chain()
-    memory = inference_footprint(b.build(), b.parameter_bytes, kv_cache_bytes=1e6)
+    memory = inference_footprint(b.build(), b.parameter_totals.bytes, kv_cache_bytes=1e6)
     assert memory.total_bytes > 1e6
     assert memory.short_bytes(1e6) == memory.total_bytes - 1e6
     assert memory.short_bytes(1e12) == 0
@@ -69,7 +69,7 @@ def test_saved_activations_grow_with_batch():
 
 def test_inference_holds_its_input_and_the_two_tensors_of_a_row():
     b = chain()
-    memory = inference_footprint(b.build(), b.parameter_bytes)
+    memory = inference_footprint(b.build(), b.parameter_totals.bytes)
     assert memory.activation_bytes == 3 * 8 * 64 * 4
     assert memory.total_bytes == memory.weight_bytes + memory.activation_bytes
     assert (memory.gradient_bytes, memory.optimizer_bytes, memory.kv_cache_bytes) == (0, 0, 0)
@@ -78,7 +78,7 @@ def test_inference_holds_its_input_and_the_two_tensors_of_a_row():
 def test_tables_stay_at_the_width_of_activations():
     b = GraphBuilder(precision("int4"))
     b.linear(b.embedding(b.input(8), 1000, 64), 32, bias=False)
-    memory = inference_footprint(b.build(), b.parameter_bytes)
+    memory = inference_footprint(b.build(), b.parameter_totals.bytes)
     policy = precision("w4a16")
     assert policy.weight.bytes == (4 + 20 / 128) / 8
     assert memory.weight_bytes == 1000 * 64 * 2 + 64 * 32 * policy.weight.bytes

@@ -133,7 +133,7 @@ def split_heads(b: GraphBuilder, x: Tensor, heads: int) -> Tensor:
 
 def _project(
     b: GraphBuilder, x: Tensor, a: MultiHeadAttention, names: LayerNames
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """Queries, keys and values, as one product or three.
 
     Grouped keys and values: Ainslie et al. 2023, arXiv:2305.13245.
@@ -142,15 +142,13 @@ def _project(
     key_width = a.kv_heads * a.head_dim
     if a.fused_qkv:
         fused = b.linear(x, query_width + 2 * key_width, bias=a.bias, at=names.fused_qkv)
-        q, k, v = b.split(fused, (query_width, key_width, key_width))
-        return q, k, v
-    parts = (
+        return b.split(fused, (query_width, key_width, key_width))
+    products = (
         Projection(query_width * (1 + a.gated), a.bias, names.query),
         Projection(key_width, a.key_bias, names.key),
         Projection(key_width, a.bias, names.value),
     )
-    q, k, v = b.projections(x, parts, names.fused_qkv)
-    return q, k, v
+    return b.projections(x, products, names.fused_qkv)
 
 
 def join_heads(b: GraphBuilder, attended: Tensor) -> Tensor:

@@ -39,7 +39,10 @@ class DetectionTransformerParameters(StackParameters, RectangleParameters):
 def write_detection_transformer(
     b: GraphBuilder, p: DetectionTransformerParameters, shape: PassShape
 ) -> None:
-    """Residual network with frozen norms, encoder, decoder, heads."""
+    """Residual network with frozen norms, encoder, decoder, heads.
+
+    Carion et al., ECCV 2020, arXiv:2005.12872.
+    """
     b.norms_are_frozen = True
     inners = [64 << stage for stage, depth in enumerate(p.depths) for _ in range(depth)]
     with b.scope("model.backbone"):

@@ -99,7 +99,10 @@ def active_experts(experts: int, top_k: int, tokens: int, popularity: float = 1.
 
 @lru_cache(maxsize=256)
 def _routed_to(experts: int, top_k: int, popularity: float) -> tuple[float, ...]:
-    """Probability that a token is routed to each of some experts spaced evenly by popularity."""
+    """Probability that a token is routed to each of some experts.
+
+    Estimate: their popularities are spaced evenly in the logarithm.
+    """
     if popularity == 1.0 or top_k == experts:
         return (top_k / experts,)
     count = min(experts, _POPULARITIES)
@@ -191,8 +194,8 @@ def mixture(b: GraphBuilder, x: Tensor, m: Mixture, names: LayerNames) -> Tensor
     the results back. Otherwise the ranks of a tensor group each run their columns of all experts,
     or, where they have the same tokens and share the experts, all of their own ones.
     """
-    is_spread = b.shard.ep > 1 and not b.shard.experts_in_tensor_group
-    rank_tokens = x if is_spread else enter_split(b, x)
+    sends_tokens = b.shard.sends_tokens
+    rank_tokens = x if sends_tokens else enter_split(b, x)
     batch, length, width = rank_tokens.shape
     tokens = b.view(rank_tokens, batch * length, width)
     with b.scope(names.router):
@@ -205,7 +208,7 @@ def mixture(b: GraphBuilder, x: Tensor, m: Mixture, names: LayerNames) -> Tensor
     if m.shared_intermediate_size and not joined:
         out = b.add(out, _shared(b, tokens, m, names))
     out = b.view(out, batch, length, width)
-    return out if is_spread else leave_split(b, out)
+    return out if sends_tokens else leave_split(b, out)
 
 
 def _joined_experts(b: GraphBuilder, m: Mixture, names: LayerNames) -> int:
@@ -277,7 +280,7 @@ def _to_experts(b: GraphBuilder, rows: Tensor, count: int) -> Tensor:
     """Rows where their experts are, as many as the busiest rank has: exchanged over the ranks of
     the experts, then had by all ranks that share their columns.
     """
-    if b.shard.ep == 1 or b.shard.experts_in_tensor_group:
+    if not b.shard.sends_tokens:
         return rows
     width = rows.shape[-1]
     sent = b.collective(_K.ALL_TO_ALL, rows, ParallelGroup.EXPERT, (count, width))
@@ -287,7 +290,7 @@ def _to_experts(b: GraphBuilder, rows: Tensor, count: int) -> Tensor:
 
 def _from_experts(b: GraphBuilder, rows: Tensor, count: int, reached: int) -> Tensor:
     """The experts' results back where their tokens are: summed over columns, then exchanged."""
-    if b.shard.ep == 1 or b.shard.experts_in_tensor_group:
+    if not b.shard.sends_tokens:
         return rows
     width = rows.shape[-1]
     summed = b.collective(_K.REDUCE_SCATTER, rows, ParallelGroup.EXPERT_TENSOR, (reached, width))

@@ -192,8 +192,9 @@ def _pool(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
     return b.pool(x, step.window, stride=step.stride, padding=step.padding, mode=mode, ceil=ceil)
 
 
-def _raise(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
-    return b.conv(x, step.channels(x), 2, stride=2, padding=0, bias=True, transposed=True)
+def raised(b: GraphBuilder, x: Tensor, channels: int, at: str = "") -> Tensor:
+    """Maps of twice the size by a transposed convolution."""
+    return b.conv(x, channels, 2, stride=2, padding=0, bias=True, transposed=True, at=at)
 
 
 def _half(b: GraphBuilder, x: Tensor, _: LayerStep) -> Tensor:
@@ -202,17 +203,25 @@ def _half(b: GraphBuilder, x: Tensor, _: LayerStep) -> Tensor:
 
 
 def _fold(b: GraphBuilder, x: Tensor, _: LayerStep) -> Tensor:
+    """Squares of four pixels as channels: the pass-through layer of YOLOv2.
+
+    Redmon and Farhadi, CVPR 2017, arXiv:1612.08242.
+    """
     batch, channels, height, width = x.shape
     return b.copy(x, shape=(batch, 4 * channels, height // 2, width // 2), name="reorganise")
 
 
 def _spread(b: GraphBuilder, x: Tensor, _: LayerStep) -> Tensor:
+    """Four channels as a square of pixels (Shi et al., CVPR 2016, arXiv:1609.05158)."""
     batch, channels, height, width = x.shape
     return b.copy(x, shape=(batch, channels // 4, 2 * height, 2 * width), name="depth_to_space")
 
 
 def _attend(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
-    """Attention of queries, keys and values (n, 2 c, h, w) to (n, c, h, w)."""
+    """Attention of queries, keys and values (n, 2 c, h, w) to (n, c, h, w), keys of half the width.
+
+    Jocher and Qiu, Ultralytics YOLO11, 2024.
+    """
     batch, channels, *sides = x.shape
     width = channels // 2
     heads = max(width // step.window[0], 1)
@@ -250,7 +259,7 @@ _OTHERS: Mapping[str, Callable[[GraphBuilder, Tensor, LayerStep], Tensor]] = {
     "spread": _spread,
     "flat": lambda b, x, _: b.view(x, x.shape[0], prod(x.shape[1:])),
     "linear": lambda b, x, step: b.linear(x, step.channels(x)),
-    "raise": _raise,
+    "raise": lambda b, x, step: raised(b, x, step.channels(x)),
     "bn": lambda b, x, _: b.batch_norm(x),
     "l2": _scaled_norm,
     "relu": lambda b, x, _: b.activation(x),

@@ -119,6 +119,8 @@ _BINS = 16
 def yolo_sizes(width: float, depth: float, max_channels: int = 1024) -> Document:
     """Scaled channels c64, c128, ..., multiples of 8, and repeats n2, n3, ... of a YOLO's blocks.
 
+    Jocher et al., Ultralytics YOLOv8, 2023 (nn/tasks.py, parse_model).
+
     Args:
         width: Scale of channel counts.
         depth: Scale of block repeats.
@@ -168,6 +170,11 @@ def write_yolo_11(b: GraphBuilder, p: Yolo11Parameters, shape: PassShape) -> Non
 def _write_yolo(
     b: GraphBuilder, p: YoloParameters, shape: PassShape, network: str, values: Document
 ) -> None:
+    """Blocks, heads, and the expectation over the bins of each box side.
+
+    Jocher et al., Ultralytics YOLOv8, 2023 (nn/modules/head.py, Detect); bins are Li et al. 2020,
+    arXiv:2006.04388.
+    """
     finest_width, attended_width = values["c256"], values["c1024"] // 2
     parts = {
         f"parts{base}": ["half", "half", *(f"y{index}" for index in range(values[f"n{base}"]))]
@@ -352,7 +359,11 @@ class EdgeDetectorParameters(RectangleParameters):
 
 
 def _detector_sizes(p: EdgeDetectorParameters) -> Document:
-    """Sizes of a detector; YOLOX has as many blocks in its second stage as in its third."""
+    """Sizes of a detector; YOLOX has as many blocks in its second stage as in its third.
+
+    A YOLO predicts three boxes per position, each of four offsets, a confidence and the scores of
+    the classes (Redmon and Farhadi 2018, arXiv:1804.02767).
+    """
     values = scaled_sizes() | {"dilation": 1, **_PADDED_POOLS}
     if not p.network.startswith("yolo"):
         return values | {"outputs": p.classes + 4}

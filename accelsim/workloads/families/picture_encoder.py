@@ -87,12 +87,18 @@ class PictureEncoderParameters(StackParameters, ImageParameters):
     most_tiles: Count = 1
 
     def patches(self, image_size: int) -> int:
-        """Patches each way of a picture or tile, which is scaled to whole tokens."""
+        """Patches each way of a picture or tile, which is scaled to whole tokens.
+
+        Bai et al. 2025, arXiv:2502.13923, section 2.1.
+        """
         side = (image_size if self.any_size else 0) or self.image_size
         return self.merge * max(round(side / (self.patch_size * self.merge)), 1)
 
     def tiles(self, image_size: int) -> int:
-        """Tiles of a square picture: the fewest that cover it, and the whole picture."""
+        """Tiles of a square picture.
+
+        Estimate: the fewest that cover it, and one of the whole picture where it is cut.
+        """
         each_way = min(-(-image_size // self.image_size), isqrt(self.most_tiles))
         return each_way**2 + 1 if each_way > 1 else 1
 
@@ -138,7 +144,10 @@ def write_picture_encoder(b: GraphBuilder, p: PictureEncoderParameters, shape: P
 
 
 def _merged(b: GraphBuilder, x: Tensor, merge: int) -> Tensor:
-    """Patches (batch, count, width), neighbours joined."""
+    """Patches (batch, count, width), neighbours joined.
+
+    Bai et al. 2025, arXiv:2502.13923, section 2.1.
+    """
     batch, count, width = x.shape
     return b.copy(x, shape=(batch, count // merge**2, merge**2 * width), name="merge")
 

@@ -132,20 +132,16 @@ def write_collaborative_filtering(
     user = b.input(shape.batch)
     item = b.input(shape.batch)
     factors = b.multiply(
-        _lookup(b, user, p.users, p.factors, "mf_user_embed"),
-        _lookup(b, item, p.items, p.factors, "mf_item_embed"),
+        b.embedding(user, p.users, p.factors, at="mf_user_embed"),
+        b.embedding(item, p.items, p.factors, at="mf_item_embed"),
     )
     half = p.mlp[0] // 2
     x = b.concat(
         [
-            _lookup(b, user, p.users, half, "mlp_user_embed"),
-            _lookup(b, item, p.items, half, "mlp_item_embed"),
+            b.embedding(user, p.users, half, at="mlp_user_embed"),
+            b.embedding(item, p.items, half, at="mlp_item_embed"),
         ]
     )
     x = _mlp(b, x, p.mlp[1:], "mlp", last="relu")
     with b.scope("final"):
         b.linear(b.concat([factors, x]), 1)
-
-
-def _lookup(b: GraphBuilder, ids: Tensor, rows: int, width: int, name: str) -> Tensor:
-    return b.embedding(ids, rows, width, at=name)

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.families.image_network import raised
 from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters, ImageParameters
 from accelsim.workloads.model import PassShape, family
 
@@ -57,12 +58,9 @@ def write_unet(b: GraphBuilder, p: UnetParameters, shape: PassShape) -> None:
         skips.append(x)
     for level in reversed(range(p.levels - 1)):
         channels = p.base_channels << level
-        with b.scope(f"up{level}.upsample"):
-            width = x.shape[1] if p.widen_before_pool else channels
-            x = b.conv(x, width, 2, stride=2, padding=0, bias=True, transposed=True)
-        skip = b.part(
-            skips[level], x.shape[0], channels, *x.shape[2:]
-        )  # cropped where convolutions are unpadded
+        x = raised(b, x, x.shape[1] if p.widen_before_pool else channels, f"up{level}.upsample")
+        # Cropped where convolutions are unpadded.
+        skip = b.part(skips[level], x.shape[0], channels, *x.shape[2:])
         x = _double_conv(b, b.concat([skip, x]), p, (channels, channels), f"up{level}")
     b.conv(x, p.classes, 1, bias=True, at="classify")
 
@@ -114,10 +112,7 @@ def write_volumetric_unet(b: GraphBuilder, p: VolumetricUnetParameters, shape: P
     for level in reversed(range(len(p.channels) - 1)):
         width = p.channels[level]
         with b.scope(f"up{level}"):
-            x = b.conv(
-                x, width, 2, stride=2, padding=0, bias=True, transposed=True, at="upsample_conv"
-            )
-            x = b.concat([x, skips[level]])
+            x = b.concat([raised(b, x, width, "upsample_conv"), skips[level]])
             x = _conv(b, _conv(b, x, width, "conv1"), width, "conv2")
     b.conv(x, p.classes, 1, bias=True, at="output")
 
