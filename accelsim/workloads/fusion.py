@@ -12,6 +12,7 @@ too run inside the operator before them, which still writes what others read.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
@@ -138,7 +139,7 @@ class _Members:
         head: First row of each operator, shape (c,).
         start: Where its rows start, shape (c,).
         row: The rows, shape (k,).
-        inner: The row that each joins, whose output only it reads; -1 for none, shape (k,).
+        inner: The row that each joins, shape (k,); -1 for none.
         written: Whether a row of another operator, or none, reads what it writes, shape (k,).
     """
 
@@ -163,25 +164,20 @@ def _fused_columns(rows: OperatorGraph | LoweredBatch, members: _Members) -> Doc
     Estimate: what lies between fused rows moves no bytes (XLA: Snider and Liang 2023), and a batch
     norm that is folded into weights costs nothing.
     """
+    total = partial(np.add.reduceat, indices=members.start, axis=-1)
+    columns = (rows.flop, rows.read_bytes, rows.write_bytes, rows.weight_bytes)
+    flop, read_bytes, write_bytes, weight_bytes = (column[..., members.row] for column in columns)
     is_fused, kind = members.inner >= 0, rows.kind[members.row]
-
-    def total(values: FloatArray, counts: BoolArray | None = None) -> FloatArray:
-        selected = values[..., members.row]
-        selected = selected if counts is None else selected * counts
-        summed: FloatArray = np.add.reduceat(selected, members.start, axis=-1)
-        return summed
-
-    hidden = np.add.reduceat(
-        rows.write_bytes[..., members.inner] * is_fused, members.start, axis=-1
-    )
+    hidden_bytes = rows.write_bytes[..., members.inner] * is_fused
+    is_behind = is_fused & (kind == _K.ELEMENTWISE)
+    is_folded = is_fused & (kind == _K.BATCH_NORM)
     is_matrix = is_kind(rows.kind[members.head], CONTRACTION_KINDS)
-    behind = total(rows.flop, is_fused & (kind == _K.ELEMENTWISE))
     return {
-        "flop": np.where(is_matrix, rows.flop[..., members.head], total(rows.flop)),
-        "read_bytes": np.maximum(total(rows.read_bytes) - hidden, 0.0),
-        "write_bytes": total(rows.write_bytes, members.written),
-        "weight_bytes": total(rows.weight_bytes, ~(is_fused & (kind == _K.BATCH_NORM))),
-        "epilogue_flop": np.where(is_matrix, behind, 0.0),
+        "flop": np.where(is_matrix, rows.flop[..., members.head], total(flop)),
+        "read_bytes": np.maximum(total(read_bytes) - total(hidden_bytes), 0.0),
+        "write_bytes": total(write_bytes * members.written),
+        "weight_bytes": total(weight_bytes * ~is_folded),
+        "epilogue_flop": np.where(is_matrix, total(flop * is_behind), 0.0),
     }
 
 
