@@ -30,11 +30,8 @@ from accelsim.serving.layouts import MOST_REPLICAS, Layouts, LayoutSearch, least
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.options import USUAL_GUESSES, ServingOptions
-from accelsim.serving.plan import (
-    memory_fraction,
-    memory_of,
-    predicted_tokens,
-)
+from accelsim.serving.plan import predicted_tokens
+from accelsim.serving.replica_memory import memory_fraction, memory_of
 from accelsim.serving.result import ServingResult
 from accelsim.serving.steps.step_times import StepTimes
 

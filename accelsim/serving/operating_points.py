@@ -20,7 +20,7 @@ from accelsim.estimation.run import ResolvedRun
 from accelsim.frozen import frozen
 from accelsim.serving.memory_capacity import LoadShape
 from accelsim.serving.options import ServingOptions
-from accelsim.serving.plan import memory_of
+from accelsim.serving.replica_memory import memory_of
 from accelsim.serving.replicas.transfers import CacheLink
 from accelsim.serving.steps.step_tables import pass_costs
 from accelsim.workloads.cache import SequenceCache

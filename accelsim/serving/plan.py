@@ -5,26 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from accelsim.catalog import engines as engine_catalog
 from accelsim.catalog.devices import refuse_several
-from accelsim.catalog.engines import ServingEngine, engine, engine_names
+from accelsim.catalog.engines import ServingEngine
 from accelsim.catalog.stacks import stack
-from accelsim.cost.memory import memory_short
-from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
+from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.estimation.options import RunOptions
 from accelsim.estimation.resolution import resolve
 from accelsim.estimation.run import ResolvedRun
 from accelsim.frozen import frozen
 from accelsim.plain import Document
-from accelsim.serving.cache_blocks import BlockPlan, block_plan
+from accelsim.serving.cache_blocks import BlockPlan
 from accelsim.serving.options import OWN_LAYERS, ServingOptions
+from accelsim.serving.replica_memory import ReplicaMemory, memory_of
 from accelsim.serving.replicas.cold_start import host_bandwidth_bytes_per_s
 from accelsim.serving.schedulers.limits import BatchLimits, JoinRule, SequenceBlocks
 from accelsim.serving.steps.combined_steps import SpeculativeSteps
 from accelsim.serving.steps.step_tables import (
-    ReplicaMemory,
     StepLimits,
+    family_parameter,
     most_positions,
-    replica_memory,
     step_tables,
 )
 from accelsim.serving.steps.step_times import StepTimes
@@ -35,8 +35,6 @@ from accelsim.workloads.sharding import Shard
 if TYPE_CHECKING:
     from accelsim.hardware.cluster import Cluster
     from accelsim.hardware.profile import DeviceProfile
-
-_BATCHED_TOKENS = 8192
 
 
 @frozen(eq=False)
@@ -50,12 +48,12 @@ class ReplicaPlan:
         options: How the model is served, as asked.
         max_seqs: Sequences, or items of a batch, at once.
         max_batch_tokens: Tokens of a step.
+        steps: Step times.
+        prefix_cache: Whether requests share cached prefixes.
         memory: Memory of a rank; None for models without a cache.
         cache: Size of its cache blocks, and how many a sequence takes; None without a cache.
         blocks: Cache blocks of a replica; 0 without a cache.
         blocks_range: Fewest and most that the engine may leave.
-        steps: Step times.
-        prefix_cache: Whether requests share cached prefixes.
     """
 
     run: ResolvedRun
@@ -64,12 +62,12 @@ class ReplicaPlan:
     options: ServingOptions
     max_seqs: int
     max_batch_tokens: int
-    memory: ReplicaMemory | None
-    cache: BlockPlan | None
-    blocks: int
-    blocks_range: tuple[int, int]
     steps: StepTimes
     prefix_cache: bool
+    memory: ReplicaMemory | None = None
+    cache: BlockPlan | None = None
+    blocks: int = 0
+    blocks_range: tuple[int, int] = (0, 0)
 
     @property
     def is_continuous(self) -> bool:
@@ -97,52 +95,45 @@ class ReplicaPlan:
 
     @property
     def limits(self) -> BatchLimits:
-        """What a batch may hold."""
-        one, copies, guessed = self.engine, self.options.dp, self.options.guessed
+        """What a batch may hold. Where tokens are guessed, a step of the scheduler is one token of
+        each sequence: its budget is that of an engine's step over the tokens that such a step adds
+        (Leviathan et al., ICML 2023).
+        """
+        engine, copies, guessed = self.engine, self.options.dp, self.options.guessed
         tokens = self.max_batch_tokens * self.options.pp * copies
         if guessed is not None:
             tokens = max(int(tokens / guessed.tokens_per_step), self.max_seqs * copies)
         return BatchLimits(
             max_tokens=tokens,
             max_seqs=self.max_seqs * copies,
-            block_tokens=one.block_tokens,
+            block_tokens=engine.block_tokens,
             blocks=self.blocks,
             sequence=SequenceBlocks() if self.cache is None else self.cache.sequence,
-            chunked=one.chunked,
-            mixed=one.mixed,
-            reserve=one.reserve,
-            watermark_fraction=one.watermark_fraction,
+            chunked=engine.chunked,
+            mixed=engine.mixed,
+            reserve=engine.reserve,
+            watermark_fraction=engine.watermark_fraction,
             most_positions=self._most_positions,
             join=self._join,
-            **self._swap,
+            swap_blocks=self.host_blocks if self.options.preemption == "swap" else 0,
+            swap_block_s=self.host_block_s if self.options.host_cache_bytes else 0.0,
         )
 
     @property
     def _join(self) -> JoinRule:
         """When requests that come to a busy replica may join."""
-        one = self.engine
+        engine = self.engine
         return JoinRule(
-            ahead=one.schedules_ahead,
-            poll_steps=one.poll_steps,
-            hold_steps=one.hold_steps,
-            hold_tokens=round(one.hold_tokens_fraction * self.max_batch_tokens),
+            ahead=engine.schedules_ahead,
+            poll_steps=engine.poll_steps,
+            hold_steps=engine.hold_steps,
+            hold_tokens=round(engine.hold_tokens_fraction * self.max_batch_tokens),
         )
 
     @property
     def _most_positions(self) -> int:
         """Tokens of the longest sequence; what an encoder takes in is not part of one."""
         return 0 if self.run.workload.default.target_len else most_positions(self.run)
-
-    @property
-    def _swap(self) -> Document:
-        """Host memory for the caches of sequences that are put back."""
-        if not self.options.host_cache_bytes:
-            return {}
-        is_swapped = self.options.preemption == "swap"
-        return {
-            "swap_blocks": self.host_blocks if is_swapped else 0,
-            "swap_block_s": self.host_block_s,
-        }
 
     @property
     def host_blocks(self) -> int:
@@ -228,78 +219,80 @@ def replica_plan(
         InputError: If a name or choice is wrong; its subclasses say which.
     """
     _check_served(run_options)
-    first = resolve(workload, device, run_options)
-    generates = first.workload.autoregressive
+    first_run = resolve(workload, device, run_options)
+    generates = first_run.workload.autoregressive
     name = options.engine or ("vllm" if generates else "static")
-    one = _engine(name, first)
-    run = deployed_run(first, run_options, options, one)
-    board, tp = run.device, options.tp
-    max_seqs = options.max_seqs or one.limit("max_seqs", board, tp)
-    max_tokens = options.max_batch_tokens or one.limit("max_batch_tokens", board, tp)
-    overhead_s = _overhead_s(one, options)
-    parts: Document = {"memory": None, "cache": None, "blocks": 0, "blocks_range": (0, 0)}
-    is_given = steps is not None
+    engine = _engine(name, first_run)
+    run = deployed_run(first_run, run_options, options, engine)
+    max_seqs = options.max_seqs or engine.limit("max_seqs", run.device, options.tp)
+    max_tokens = options.max_batch_tokens or engine.limit(
+        "max_batch_tokens", run.device, options.tp
+    )
+    draft, parts = None, Document()
     if generates:
-        max_tokens = max(max_tokens, max_seqs) if one.mixed else max_tokens
-        draft = _draft(run, run_options, options, one)
-        parts = memory_of(run, one, options, max_tokens, draft)
-        if steps is None:
-            limits = StepLimits(max_tokens, max_seqs, max_context)
-            steps = _steps(run, draft, options, limits, overhead_s)
-    elif steps is None:
-        from accelsim.serving.steps.batch_tables import batch_tables
-
-        steps = batch_tables(run, run_options, max_batch=max_seqs, overhead_s=overhead_s)
-    label = f"{name.partition('@')[0]} {one.label}"
-    if run.learned is not None and not is_given:
+        max_tokens = max(max_tokens, max_seqs) if engine.mixed else max_tokens
+        draft = _draft(run, run_options, options, engine)
+        parts = memory_of(run, engine, options, max_tokens, draft)
+    label = f"{name.partition('@')[0]} {engine.label}"
+    if steps is None:
+        limits = StepLimits(max_tokens, max_seqs, max_context)
+        overhead_s = _overhead_s(engine, options)
+        steps = _steps(run, draft, run_options, options, limits, overhead_s)
         steps = ServedRun(run, engine_name=label).correct(steps)
     return ReplicaPlan(
         run,
         label,
-        one,
+        engine,
         options,
         max_seqs,
         max_tokens,
-        steps=steps,
-        prefix_cache=_shares_prefixes(one, options, parts["cache"]),
+        steps,
+        prefix_cache=_shares_prefixes(engine, options, parts.get("cache")),
         **parts,
     )
 
 
-def _shares_prefixes(one: ServingEngine, options: ServingOptions, cache: BlockPlan | None) -> bool:
+def _shares_prefixes(
+    engine: ServingEngine, options: ServingOptions, cache: BlockPlan | None
+) -> bool:
     """Whether requests share cached prefixes: not where a layer keeps no token of a prefix, or a
     state that another request cannot go on from.
     """
     if cache is None or not cache.sequence.full_layers:
         return False
     if options.prefix_cache is None:
-        return one.prefix_cache and not cache.sequence.state
+        return engine.prefix_cache and not cache.sequence.state
     return options.prefix_cache
 
 
 def _engine(name: str, run: ResolvedRun) -> ServingEngine:
     """The engine, if it runs the model."""
-    found = engine(name)
-    if found.scheduler == "continuous" and not run.workload.autoregressive:
+    engine = engine_catalog.engine(name)
+    if engine.scheduler == "continuous" and not run.workload.autoregressive:
         remedy = "Leave engine out, or choose static."
         allowed = f"an engine that runs whole batches: {run.workload.name} generates no tokens"
         raise InvalidValueError("engine", name, allowed, remedy)
-    return found
+    return engine
 
 
-def _overhead_s(one: ServingEngine, options: ServingOptions) -> float:
-    given = options.step_overhead_s
-    return one.step_overhead_s.value if given is None else given
+def _overhead_s(engine: ServingEngine, options: ServingOptions) -> float:
+    stated_s = options.step_overhead_s
+    return engine.step_overhead_s.value if stated_s is None else stated_s
 
 
 def _steps(
     run: ResolvedRun,
     draft: ResolvedRun | None,
+    run_options: RunOptions,
     options: ServingOptions,
     limits: StepLimits,
     overhead_s: float,
 ) -> StepTimes:
-    """Step times of a model that generates."""
+    """Predicted step times: of batches, or of a model that generates, with what it guesses."""
+    if not run.workload.autoregressive:
+        from accelsim.serving.steps.batch_tables import batch_tables
+
+        return batch_tables(run, run_options, max_batch=limits.max_seqs, overhead_s=overhead_s)
     steps = step_tables(run, options, limits, overhead_s)
     guessed = options.guessed
     if guessed is None:
@@ -326,11 +319,11 @@ def _own_layers(run: ResolvedRun) -> Workload:
 
 def predicted_tokens(model: Workload) -> int:
     """Layers of multi-token prediction that a model was published with."""
-    return int(getattr(model.parameters, "mtp_layers", 0))
+    return family_parameter(model, "mtp_layers", 0)
 
 
 def _draft(
-    run: ResolvedRun, run_options: RunOptions, options: ServingOptions, one: ServingEngine
+    run: ResolvedRun, run_options: RunOptions, options: ServingOptions, engine: ServingEngine
 ) -> ResolvedRun | None:
     """The model that guesses tokens, on the same ranks.
 
@@ -341,48 +334,49 @@ def _draft(
     if guessed is None or guessed.draft is None:
         return None
     model = _own_layers(run) if guessed.draft == OWN_LAYERS else guessed.draft
-    first = resolve(model, run.device, run_options)
-    if not first.workload.autoregressive:
+    first_run = resolve(model, run.device, run_options)
+    if not first_run.workload.autoregressive:
         allowed = "a model that generates tokens"
         raise InvalidValueError("speculate", guessed.draft, allowed)
-    return deployed_run(first, run_options, options, one)
+    return deployed_run(first_run, run_options, options, engine)
 
 
-def _check_runs(device: DeviceProfile, options: ServingOptions, one: ServingEngine) -> None:
+def _check_runs(device: DeviceProfile, options: ServingOptions, engine: ServingEngine) -> None:
     """Refuse an engine that is named for a device it does not run on; where none is named, vLLM's
     scheduler stands in for that of whatever serves there.
     """
-    if options.engine is None or one.runs(device):
+    if options.engine is None or engine.runs(device):
         return
-    names = [name for name in engine_names() if engine(name).runs(device)]
-    remedy = f"Leave engine out, or choose one of this device: {', '.join(names)}."
+    names = engine_catalog.engine_names()
+    able = ", ".join(name for name in names if engine_catalog.engine(name).runs(device))
+    remedy = f"Leave engine out, or choose one of this device: {able}."
     operator = f"engine {options.engine}"
     raise UnsupportedOperatorError(device.name, operator, "it does not run on it", remedy)
 
 
 def deployed_run(
-    first: ResolvedRun, run_options: RunOptions, options: ServingOptions, one: ServingEngine
+    first_run: ResolvedRun, run_options: RunOptions, options: ServingOptions, engine: ServingEngine
 ) -> ResolvedRun:
     """The run on one rank, issued as the engine does.
 
     Args:
-        first: The model as resolved on one device.
+        first_run: The model as resolved on one device.
         run_options: What it was resolved from.
         options: Ranks and cluster.
-        one: The engine.
+        engine: The engine.
 
     Raises:
         UnsupportedOperatorError: If the engine that is named does not run on the device, or the
             model's family is not split over ranks.
         InvalidValueError: If no node joins the ranks.
     """
-    refuse_several(first.device, "give tp")
-    _check_runs(first.device, options, one)
-    model, run = run_options.model, first
-    own = model.execution is not None or model.stack is not None
-    if not own and one.stack is not None and stack(one.stack).runs(run.device):
-        issued = replace(run_options, model=replace(model, stack=one.stack))
-        run = resolve(first.workload, first.device, issued)
+    refuse_several(first_run.device, "give tp")
+    _check_runs(first_run.device, options, engine)
+    model, run = run_options.model, first_run
+    is_stated = model.execution is not None or model.stack is not None
+    if not is_stated and engine.stack is not None and stack(engine.stack).runs(run.device):
+        issued = replace(run_options, model=replace(model, stack=engine.stack))
+        run = resolve(run.workload, run.device, issued)
     if options.dp > 1 and options.ep == 1:
         remedy = "Use replicas, or share the experts: ep."
         raise InvalidValueError("dp", options.dp, "1 where no experts are shared", remedy)
@@ -408,99 +402,3 @@ def _cluster(run: ResolvedRun, options: ServingOptions) -> Cluster:
     if options.cluster is not None:
         return cluster_catalog.cluster(options.cluster)
     return cluster_catalog.smallest_joining(run.device, options.devices_per_replica)
-
-
-def memory_fraction(
-    run: ResolvedRun, one: ServingEngine, options: ServingOptions, max_tokens: int
-) -> float:
-    """The engine's share of a rank's memory: what is asked for, else its own; as of `memory_of`."""
-    ranks = options.devices_per_replica
-    return options.memory_fraction or one.share(run.device, max_tokens, options.tp, ranks)
-
-
-def memory_of(
-    run: ResolvedRun,
-    one: ServingEngine,
-    options: ServingOptions,
-    max_tokens: int,
-    draft: ResolvedRun | None = None,
-) -> Document:
-    """Memory for the cache by the engine's rule: fields `memory`, `cache` and `blocks`.
-
-    Args:
-        run: The model on one rank.
-        one: The engine.
-        options: Ranks and the engine's share of the memory.
-        max_tokens: Tokens of a full step.
-        draft: The model that guesses tokens on the same rank; None for none.
-
-    Raises:
-        DoesNotFitError: If weights and activations leave no room for a block, or the blocks that
-            are stated are more than the memory holds.
-    """
-    tokens = min(max_tokens, _BATCHED_TOKENS)
-    memory = replica_memory(run, tokens, options.pp, options.adapters)
-    if draft is not None:
-        memory = memory.beside(replica_memory(draft, tokens, options.pp))
-    memory = _with_sampling(memory, run, one, options)
-    capacity = run.device.memory_bytes
-    fraction = memory_fraction(run, one, options, max_tokens)
-    cache = block_plan(memory.cache, one, _layout(run))
-    few, many = (
-        int(_room(one, memory, fraction * capacity, fraction, reserved) // cache.bytes)
-        for reserved in reversed(one.reserved_bytes.ends)
-    )
-    room = _room(one, memory, fraction * capacity, fraction, one.reserved_bytes.value)
-    blocks = int(room // cache.bytes)
-    if blocks < 1:
-        remedy = "Choose more ranks, a smaller format, or a device with more memory."
-        held = memory.weight_bytes + memory.activation_bytes
-        raise memory_short(run.device, held + cache.bytes, held + room, remedy)
-    if options.kv_blocks is not None:
-        most = int((capacity - memory.weight_bytes) // cache.bytes) * options.dp
-        if options.kv_blocks > most:  # as a server's log has them, whatever it keeps back
-            remedy = "Give fewer, choose more ranks or a smaller format, or leave --kv-blocks out."
-            raise DoesNotFitError(run.device.name, "kv_blocks", options.kv_blocks, most, remedy)
-        blocks = few = many = options.kv_blocks
-    else:
-        few, blocks, many = (max(count, 1) * options.dp for count in (few, blocks, many))
-    return {"memory": memory, "cache": cache, "blocks": blocks, "blocks_range": (few, many)}
-
-
-def _room(
-    one: ServingEngine,
-    memory: ReplicaMemory,
-    share_bytes: float,
-    fraction: float,
-    reserved_bytes: float,
-) -> float:
-    """Bytes of a rank's cache by the engine's rule.
-
-    Args:
-        one: The engine.
-        memory: What the rank holds besides.
-        share_bytes: The engine's share of the memory.
-        fraction: That share.
-        reserved_bytes: What context, graphs and communicators take.
-    """
-    if one.memory_rule == "static":
-        return share_bytes - fraction * reserved_bytes - memory.weight_bytes
-    beside = memory.weight_bytes + memory.activation_bytes + reserved_bytes
-    return share_bytes - beside * (fraction if one.memory_rule == "free" else 1.0)
-
-
-def _with_sampling(
-    memory: ReplicaMemory, run: ResolvedRun, one: ServingEngine, options: ServingOptions
-) -> ReplicaMemory:
-    """The same where sampling a full batch takes more than the layers' activations."""
-    words = int(getattr(run.workload.parameters, "vocab_size", 0))
-    if one.logit_bytes is None or not words:
-        return memory
-    sequences = options.max_seqs or one.limit("max_seqs", run.device, options.tp)
-    sampling_bytes = one.logit_bytes.value * sequences * words
-    return replace(memory, activation_bytes=max(memory.activation_bytes, sampling_bytes))
-
-
-def _layout(run: ResolvedRun) -> str:
-    """Layout of the model's modules; empty where its family has one alone."""
-    return str(getattr(run.workload.parameters, "layout", ""))

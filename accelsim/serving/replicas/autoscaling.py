@@ -125,7 +125,11 @@ class Autoscaler:
         return min(self._tick_s, self._starting[0][0]) if self._starting else self._tick_s
 
     def act(self, fleet: ReplicaFleet) -> None:
-        """Take a started replica up, or decide."""
+        """Take a started replica up, or decide.
+
+        Decisions are an interval apart (Kubernetes, HorizontalPodAutoscaler, v1.33, 2025); those
+        that would be the last one again are passed over.
+        """
         if self._starting and self._starting[0][0] <= self._tick_s:
             index = heapq.heappop(self._starting)[1]
             self._pool.coming -= 1
@@ -149,6 +153,11 @@ class Autoscaler:
         return held_s[-1] + self._policy.hold_s if held_s else fleet.now_s
 
     def _decide(self, fleet: ReplicaFleet) -> None:
+        """Start or let go replicas.
+
+        Kubernetes documentation, HorizontalPodAutoscaler, stabilization window and scaling policies
+        (v1.33, 2025).
+        """
         policy, pool = self._policy, self._pool
         wanted = self._wanted(fleet)
         self._wishes.append((fleet.now_s, wanted))
@@ -193,7 +202,10 @@ class Autoscaler:
         return live if abs(ratio - 1) <= _TOLERANCE else math.ceil(live * ratio)
 
     def _first_token_s(self, fleet: ReplicaFleet) -> float:
-        """Time to the first token that most have kept since the last decision; 0 of none."""
+        """Time to the first token that most have kept since the last decision; 0 of none.
+
+        Estimate: a request that has waited longer than the target counts with its wait so far.
+        """
         log, begin_s, now_s = fleet.log, self._seen_s, fleet.now_s
         self._seen_s = now_s
         first_s, arrival_s = log.column("first_token_s"), log.column("arrival_s")

@@ -29,7 +29,8 @@ def cold_start_s(
 ) -> float:
     """Seconds from the decision to have a replica to its first request.
 
-    provisioning + max(all weights / storage, one rank's weights / host link) + engine start.
+    provisioning + max(all weights / storage, one rank's weights / host link) + engine start:
+    loaders read and copy at the same time (Fu et al., ServerlessLLM, OSDI 2024).
 
     Args:
         weight_bytes: Weights of one rank.
@@ -60,5 +61,5 @@ def host_bandwidth_bytes_per_s(device: DeviceProfile) -> float | None:
 
 @cache
 def _figures() -> _ColdStartFile:
-    path = data_root() / "calibration" / "class" / "cold_start.yaml"
+    path = data_root() / "calibration/class/cold_start.yaml"
     return validated(path, lambda: _ColdStartFile.model_validate(read_yaml(path)))

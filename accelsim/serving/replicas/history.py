@@ -27,7 +27,7 @@ class StepHistory:
     def add(
         self, end_s: FloatArray, seconds: FloatArray, joules: FloatArray, blocks: FloatArray
     ) -> None:
-        """Add steps; what each takes is spread evenly over its time.
+        """Add steps. Estimate: what each takes is spread evenly over its time.
 
         Args:
             end_s: Ends of the steps, ascending, shape (n,).

@@ -117,7 +117,9 @@ class PrefixCache:
         return added
 
     def give_up(self, count: int) -> None:
-        """Forget blocks that nobody holds, of which there are as many."""
+        """Forget blocks that nobody holds, of which there are as many: of the chain released
+        longest ago first, from its tail (vLLM 0.9, 2025, v1/core/block_pool.py).
+        """
         while count:
             group = next(iter(self._released))
             held_blocks, length = self._held_blocks(group), self.length.get(group, 0)
@@ -209,7 +211,9 @@ class PrefixTree(PrefixCache):
         super().release(group, blocks)
 
     def extend(self, group: int, blocks: int) -> int:
-        """Cache a chain up to some blocks; see `PrefixCache`."""
+        """Cache a chain up to some blocks; see `PrefixCache`. Chains that fork are a radix tree
+        (Zheng et al., SGLang, NeurIPS 2024, section 3).
+        """
         added = 0
         while (fork := self._forks.get(group)) is not None:
             before = fork[1] // self._size

@@ -50,7 +50,9 @@ class SharedBlocks:
             self._depths.append(len(hashes or ()))
 
     def _chain_of(self, hashes: list[int]) -> int:
-        """Chain of a request."""
+        """Chain of a request; a hash stands for a block and all before it (Qin et al., Mooncake,
+        FAST 2025).
+        """
         owner, depth = self._owner, len(hashes)
         while depth and hashes[depth - 1] not in owner:
             depth -= 1

@@ -55,7 +55,7 @@ class Tally:
             self.close()
 
     def close(self) -> None:
-        """Sum up what is noted."""
+        """Sum up what is noted. Estimate: all steps of a row are equally long."""
         if not self.rows:
             return
         numbers = np.fromiter(chain.from_iterable(self.rows), float, 7 * len(self.rows))
@@ -76,14 +76,13 @@ class Tally:
         self._add_gaps((gap_s + stall_s)[stalled], decodes[stalled])
 
     def _add_gaps(self, gap_s: FloatArray, count: FloatArray) -> None:
-        bins = np.searchsorted(GAP_EDGES_S, gap_s, side="right") - 1
-        bins = np.clip(bins, 0, _BINS - 1)
+        bins = np.clip(np.searchsorted(GAP_EDGES_S, gap_s, side="right"), 1, _BINS) - 1
         np.add.at(self.gap_count, bins, count)
         np.add.at(self.gap_sum_s, bins, count * gap_s)
 
     def gaps(self, *others: Tally) -> tuple[FloatArray, FloatArray]:
         """Mean gap between tokens and its count, of each bin that has any, with those of others."""
-        weight: FloatArray = np.sum([tally.gap_count for tally in (self, *others)], axis=0)
-        total: FloatArray = np.sum([tally.gap_sum_s for tally in (self, *others)], axis=0)
+        weight = sum((tally.gap_count for tally in others), self.gap_count)
+        total = sum((tally.gap_sum_s for tally in others), self.gap_sum_s)
         is_filled = weight > 0
         return total[is_filled] / weight[is_filled], weight[is_filled]

@@ -81,13 +81,15 @@ class ContinuousBatching(PagedBatch):
         self.waiting.append(request)
         if self.ready_s == NEVER:
             self._begin(now_s)
-        elif (
-            self._step_count > 1
-            and not self._chunks
-            and (len(self.waiting) == 1 or isinstance(self.waiting, PriorityQueue))
-            and len(self._running) < self._max_seqs
-        ):
+        elif self._step_count > 1 and not self._chunks and self._may_join(1):
             self._shorten(*self._step_at(now_s))
+
+    def _may_join(self, new_count: int) -> bool:
+        """Whether the last of the queue could join: none waits before them, or they have a
+        priority, and the batch holds a sequence more.
+        """
+        is_next = len(self.waiting) == new_count or isinstance(self.waiting, PriorityQueue)
+        return is_next and len(self._running) < self._max_seqs
 
     def _wait_unseen(self, unseen: Unseen, request: int, now_s: float) -> None:
         """Let a request wait until the scheduler looks, and end a run with the step that does."""
@@ -102,8 +104,7 @@ class ContinuousBatching(PagedBatch):
         running = self._step_at(now_s)[0]
         unseen.add(tokens, running - 1)
         look = running + unseen.steps_left(running)
-        may_join = len(self.waiting) == unseen.count or isinstance(self.waiting, PriorityQueue)
-        if may_join and len(self._running) < self._max_seqs:
+        if self._may_join(unseen.count):
             steps = min(look, self._step_count)
             cost = self.steps.decode_run(len(self._running), self._context, steps)
             self._shorten(steps, cost)
@@ -145,17 +146,12 @@ class ContinuousBatching(PagedBatch):
 
     def _complete(self, now_s: float) -> None:
         """Account for the steps that end now, and let sequences and prompts go on or end."""
-        steps, running = self._step_count, self._running
-        count = len(running)
+        steps, count = self._step_count, len(self._running)
         if steps > 1:
-            self._free -= self._more_blocks
-            if self._free < 0:
-                self._make_room(0)
-        used = self._blocks - self._free
-        if self.cache is not None:
-            used -= self._chained * self.cache.idle_count
+            self._take(self._more_blocks)
+        used = self.used_blocks
         if steps:
-            counter = self._counter = self._counter + steps
+            self._counter += steps
             self._context += steps * count
             if self._parts:
                 self._note_parts(count, used, now_s)
@@ -163,17 +159,21 @@ class ContinuousBatching(PagedBatch):
                 stall_s = self._stall_s
                 self._note((self._seconds, self._joules, steps, count, used, stall_s, now_s))
             self._stall_s = 0.0
-            ends = self._ends
-            while ends and ends[0][0] <= counter:
-                end, request = heappop(ends)
-                if request in running and running[request][2] == end:
-                    self._end(request, now_s)
+            self._end_due(now_s)
         else:
             self._note((self._seconds, self._joules, 1, 0, used, 0.0, now_s))
             if count:  # the next token of those that run waits for prompts, too
                 self._stall_s += self._seconds
         if self._chunks:
             self._complete_chunks(now_s)
+
+    def _end_due(self, now_s: float) -> None:
+        """End the sequences whose last token the counter has reached."""
+        ends, running = self._ends, self._running
+        while ends and ends[0][0] <= self._counter:
+            end, request = heappop(ends)
+            if request in running and running[request][2] == end:
+                self._end(request, now_s)
 
     def _note_parts(self, count: int, used: int, now_s: float) -> None:
         end_s = now_s - sum(seconds for seconds, _ in self._parts)
@@ -215,35 +215,40 @@ class ContinuousBatching(PagedBatch):
 
     def _begin(self, now_s: float) -> None:
         """Choose the next batch and start it."""
-        mixed, running = self._mixed, self._running
-        if mixed and running:
-            self._reserve()
-        most = _MANY
-        if self.waiting or self._partial:
-            unseen = self._unseen
-            if unseen is None or not unseen.count:
-                self._choose_prompts(now_s)
-            else:
-                most = self._most_steps(now_s, unseen)
-        if not mixed and running and not self._chunks:
-            waiting_count = len(self.waiting)
-            self._reserve()
-            if len(self.waiting) > waiting_count:
-                most = 1
+        most = self._choose_batch(now_s)
         self._start_s = now_s
         if self._chunks:
             self._start_prompts()
-        elif running:
+        elif self._running:
             self._start_run(1 if self._move_s else most)
         else:
             self._step_count, self.ready_s = 0, NEVER
             return
-        if self._move_s:
-            self._charge_moves()
+        if self._move_s:  # the step waits for caches that move
+            self._seconds += self._move_s
+            self._joules += self._move_s * (self.steps.idle_w or 0.0)
+            self._move_s = 0.0
         self.ready_s = now_s + self._seconds
 
-    def _most_steps(self, now_s: float, unseen: Unseen) -> int:
+    def _choose_batch(self, now_s: float) -> int:
+        """Blocks for running sequences, and prompts beside them or, where they have steps of their
+        own, before them; gives the most steps that the batch may run.
+        """
+        if self._mixed and self._running:
+            self._reserve()
+        most = _MANY
+        if self.waiting or self._partial:
+            most = self._most_steps(now_s)
+        if not self._mixed and self._running and not self._chunks and self._reserve():
+            most = 1
+        return most
+
+    def _most_steps(self, now_s: float) -> int:
         """Choose prompts; gives the most steps until the scheduler looks for requests again."""
+        unseen = self._unseen
+        if unseen is None or not unseen.count:
+            self._choose_prompts(now_s)
+            return _MANY
         left = unseen.steps_left()
         if not left and not unseen.ahead:
             unseen.look()
@@ -251,19 +256,18 @@ class ContinuousBatching(PagedBatch):
         if unseen.count and not (self._chunks or self._running):  # idle: it looks all the time
             unseen.look()
             self._choose_prompts(now_s)
-        if unseen.count and not left:
+        if not unseen.count:
+            return _MANY
+        if not left:
             unseen.look()
             return 1
-        return left if unseen.count else _MANY
-
-    def _charge_moves(self) -> None:
-        """Let the step wait for caches that move."""
-        self._seconds += self._move_s
-        self._joules += self._move_s * (self.steps.idle_w or 0.0)
-        self._move_s = 0.0
+        return left
 
     def _start_prompts(self) -> None:
-        """A step with parts of prompts, and those after it that differ in their keys alone."""
+        """A step with parts of prompts, and those after it that differ in their keys alone.
+
+        A part attends to all tokens before it and to its own: Agrawal et al., OSDI 2024, section 4.
+        """
         chunks, count = self._chunks, len(self._running) if self._mixed else 0
         context, self._step_count = self._context if count else 0, 1 if count else 0
         prompt, chunk = chunks[0]
@@ -283,6 +287,8 @@ class ContinuousBatching(PagedBatch):
     def _like_steps(self, prompt: Prompt, chunk: int) -> int:
         """Steps that one prompt fills alone while no sequence ends and blocks are free: what comes
         meanwhile finds no token of the budget.
+
+        Prompts that were begun come first: vLLM 0.9, 2025, v1/core/sched/scheduler.py.
         """
         full_steps = (prompt.target - prompt.computed - 1) // chunk
         if full_steps <= 1 or self._move_s or chunk < self._max_tokens - len(self._running):
@@ -303,7 +309,7 @@ class ContinuousBatching(PagedBatch):
     def _start_parts(self, prompt: Prompt, chunk: int, steps: int) -> None:
         """Start steps with one part of a prompt each.
 
-        A part attends to all tokens before it and to its own: Agrawal et al., OSDI 2024.
+        A part attends to all tokens before it and to its own: Agrawal et al., OSDI 2024, section 4.
         """
         count, context, step = len(self._running), self._context, self.steps.step
         keys = chunk * (prompt.computed + 0.5 * (chunk + 1))
@@ -319,6 +325,9 @@ class ContinuousBatching(PagedBatch):
     def _start_run(self, most: int) -> None:
         """Steps up to the first that ends a sequence or runs out of blocks, and at most `most`: a
         single one where a request was put back just now, whose blocks others may take.
+
+        Steps in which the batch does not change are one event, which is exact for blocks of a fixed
+        number of tokens (Kwon et al., SOSP 2023).
         """
         ends, running, counter = self._ends, self._running, self._counter
         while (request := ends[0][1]) not in running or running[request][2] != ends[0][0]:
@@ -334,7 +343,10 @@ class ContinuousBatching(PagedBatch):
         self._step_count = steps
 
     def _step_at(self, now_s: float) -> tuple[int, tuple[float, float]]:
-        """Which step of the run computes at a time, from 1, and what all up to it take."""
+        """Which step of the run computes at a time, from 1, and what all up to it take.
+
+        Estimate: the first guess is that all steps are equally long; it is corrected step by step.
+        """
         gap_s, steps, run = now_s - self._start_s, self._step_count, self.steps.decode_run
         count, context = len(self._running), self._context
         wanted = min(steps, int(steps * gap_s / self._seconds) + 1)
@@ -349,7 +361,7 @@ class ContinuousBatching(PagedBatch):
 
     def _shorten(self, steps: int, cost: tuple[float, float]) -> None:
         """End a run after so many steps, which take so many seconds and joules, so that a new
-        request can join.
+        request can join: Yu et al., Orca, OSDI 2022, section 3.
         """
         self._seconds, self._joules = cost
         self._step_count = steps
@@ -362,8 +374,6 @@ class ContinuousBatching(PagedBatch):
         budget = self._max_tokens - (len(running) if self._mixed else 0)
         waiting, partial, max_seqs = self.waiting, self._partial, self._max_seqs
         for prompt in tuple(partial):
-            if budget <= 0:
-                return
             extended = self._extend(prompt, budget)
             if not extended:
                 return
@@ -380,8 +390,10 @@ class ContinuousBatching(PagedBatch):
             budget -= tokens
 
     def _extend(self, prompt: Prompt, budget: int) -> int:
-        """A further part of a prompt; gives its tokens."""
+        """A further part of a prompt; gives its tokens, none where it must wait."""
         tokens = min(prompt.target - prompt.computed, budget)
+        if tokens <= 0:
+            return 0
         needed = self._blocks_for(prompt, tokens)
         while needed > self._room():
             if self._running and len(self._partial) == 1:
@@ -390,46 +402,57 @@ class ContinuousBatching(PagedBatch):
             self._put_back(youngest.request)
             if youngest is prompt:
                 return 0
-        self._make_room(needed)
-        self._free -= needed
+        self._take(needed)
         prompt.blocks += needed
         self._chunks.append((prompt, tokens))
         return tokens
 
     def _admit(self, request: int, budget: int, now_s: float) -> int | None:
-        """Start a waiting request; gives the tokens it takes, None where it must wait."""
-        log, size, cache = self.log, self._size, self.cache
+        """Start a waiting request; gives the tokens it takes, None where it must wait.
+
+        The order of checks is that of vLLM 0.9, 2025, v1/core/sched/scheduler.py.
+        """
         if self._outside and request in self._outside:
             return self._resume(request, now_s)
-        target: int = log.prompt_tokens[request]
-        left = self._left.get(request) if self._left else None
-        if left is not None:  # what it generated is part of its prompt now
-            target += log.output_tokens[request] - left
+        target, cache = self._target(request), self.cache
         shared = 0 if cache is None else self._hits(cache, request, target)
-        cached_tokens = shared * size
-        tokens = target - cached_tokens
-        if tokens > budget:
-            if not self.limits.chunked and (self._chunks or target <= self.limits.max_tokens):
-                return None
-            tokens = budget
+        cached_tokens = shared * self._size
+        tokens = self._first_tokens(target - cached_tokens, target, budget)
+        if not tokens:
+            return None
         blocks = self._blocks_of(request, cached_tokens + tokens if self._by_part else target)
         needed = blocks - self._chained * shared
-        revived = 0
+        revived = 0  # of the shared ones, those that nobody holds
         if cache is not None and shared:
             revived = max(0, shared - cache.held(self._group(request)))
         if not self._fits(request, needed + self._chained * revived):
             return None
-        self.waiting.popleft()
-        if self._promises:
-            self._promised += self._blocks_of_all(request)
+        self._leave_queue(request)
         if cache is not None:
             self._hold(cache, self._group(request), shared)
-            self._make_room(needed)
-        self._free -= needed
+        self._take(needed)
         prompt = Prompt(request, cached_tokens, target, shared, blocks)
         self._partial.append(prompt)
         self._chunks.append((prompt, tokens))
-        scheduled_s = log.scheduled_s
-        if scheduled_s[request] != scheduled_s[request]:  # NaN: the first time
-            scheduled_s[request] = now_s
+        self._note_start(request, now_s)
         return tokens
+
+    def _target(self, request: int) -> int:
+        """Tokens to compute: of the prompt, and of what was generated before it was put back."""
+        target: int = self.log.prompt_tokens[request]
+        if self._left and (left := self._left.get(request)) is not None:
+            target += self.log.output_tokens[request] - left
+        return target
+
+    def _first_tokens(self, tokens: int, target: int, budget: int) -> int:
+        """Tokens of a prompt's first part; none where it may not be cut and has to wait."""
+        if tokens <= budget:
+            return tokens
+        is_whole = not self.limits.chunked and (self._chunks or target <= self.limits.max_tokens)
+        return 0 if is_whole else budget
+
+    def _note_start(self, request: int, now_s: float) -> None:
+        """Note when a request is scheduled for the first time."""
+        scheduled_s = self.log.scheduled_s
+        if scheduled_s[request] != scheduled_s[request]:  # NaN
+            scheduled_s[request] = now_s

@@ -41,6 +41,8 @@ class Unseen:
     def add(self, tokens: int, passed: int) -> None:
         """A request has come.
 
+        SGLang, managers/scheduler_recv_skipper.py, 2025: looks lie `poll_steps` steps apart.
+
         Args:
             tokens: Of its prompt.
             passed: Steps of the running batch that had ended before.
@@ -59,7 +61,11 @@ class Unseen:
             self._since = 0 if prompts else self._since % self._poll
 
     def steps_left(self, steps: int = 0) -> int:
-        """Steps beyond so many more until the look; none where it is due."""
+        """Steps beyond so many more until the look; none where it is due.
+
+        SGLang, managers/scheduler_recv_skipper.py, and TensorRT-LLM, py_executor.py,
+        _waiting_requests, 2025.
+        """
         left = self._poll - self._since - steps
         if self._hold and self._tokens < self._enough:
             left = max(left, self._hold + 1 - self._held - steps)

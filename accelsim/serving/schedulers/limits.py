@@ -6,6 +6,11 @@ from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 
 
+def _check_least(name: str, value: int, least: int = 1) -> None:
+    if value < least:
+        raise InvalidValueError(name, value, f"a whole number >= {least}")
+
+
 @frozen
 class JoinRule:
     """When requests that come to a busy replica may join its batch. An idle one takes them at once.
@@ -30,9 +35,9 @@ class JoinRule:
         Raises:
             InvalidValueError: Naming the field.
         """
-        for name, least in (("poll_steps", 1), ("hold_steps", 0), ("hold_tokens", 0)):
-            if getattr(self, name) < least:
-                raise InvalidValueError(name, getattr(self, name), f"a whole number >= {least}")
+        _check_least("poll_steps", self.poll_steps, 1)
+        _check_least("hold_steps", self.hold_steps, 0)
+        _check_least("hold_tokens", self.hold_tokens, 0)
 
     @property
     def is_plain(self) -> bool:
@@ -62,6 +67,9 @@ class SequenceBlocks:
     def terms(self, longest: int) -> tuple[int, int]:
         """Blocks per filled block, and blocks from the start, of a sequence that will fill so many
         at its end.
+
+        A window lies across one block more than it fills: vLLM, 2025,
+        docs/design/hybrid_kv_cache_manager.
         """
         if self.window and longest > self.window:
             return self.full_layers, self.state + (self.all_layers - self.full_layers) * (
@@ -75,7 +83,9 @@ class SequenceBlocks:
         return per_filled * filled + at_start
 
     def most_filled(self, blocks: int) -> int:
-        """Filled blocks of the longest sequence that so many cache blocks hold."""
+        """Filled blocks of the longest sequence that so many cache blocks hold: the inverse of
+        `terms` (vLLM, docs/design/hybrid_kv_cache_manager, 2025).
+        """
         per_filled, at_start = self.terms(self.window + 1)
         if self.window and blocks >= at_start + per_filled * (self.window + 1):
             return (blocks - at_start) // per_filled if per_filled else _NO_LIMIT
@@ -131,9 +141,10 @@ class BatchLimits:
         Raises:
             InvalidValueError: Naming the field.
         """
-        for name in ("max_tokens", "max_seqs", "block_tokens", "blocks"):
-            if getattr(self, name) < 1:
-                raise InvalidValueError(name, getattr(self, name), "a whole number >= 1")
+        _check_least("max_tokens", self.max_tokens)
+        _check_least("max_seqs", self.max_seqs)
+        _check_least("block_tokens", self.block_tokens)
+        _check_least("blocks", self.blocks)
         if self.mixed and self.max_tokens < self.max_seqs:
             allowed = f"at least max_seqs = {self.max_seqs}: each sequence takes a token per step"
             raise InvalidValueError("max_tokens", self.max_tokens, allowed)

@@ -90,17 +90,12 @@ class PagedBatch(Scheduler):
     @property
     def used_blocks(self) -> int:
         """Cache blocks that requests hold."""
-        return self.limits.blocks - self._free - self._idle
+        return self._blocks - self._room()
 
     @property
     def hit_tokens(self) -> int | None:
         """Tokens of prompts that were cached when they came; see `Scheduler`."""
         return None if self.cache is None else self.cache.hit_count * self._size
-
-    @property
-    def _idle(self) -> int:
-        """Cache blocks of prefixes that nobody holds."""
-        return 0 if self.cache is None else self._chained * self.cache.idle_count
 
     def _tokens_of_all(self, request: int) -> int:
         """Tokens of a request's longest cache."""
@@ -140,33 +135,31 @@ class PagedBatch(Scheduler):
 
     def _add(self, request: int, length: int, left: int) -> None:
         """Let a sequence run `left` further steps."""
-        counter, size = self._counter, self._size
+        counter = self._counter
         self._running[request] = (counter, length, counter + left)
         if left > 0:
             heappush(self._ends, (counter + left, request))
         self._context += length
-        due, remainder = self._due, (counter - length) % size
-        blocks = 1
-        if not self._alike:
-            blocks = self._terms(request)[0]
-            self._growth += blocks
-        due[remainder] += blocks
-        due[remainder + size] += blocks
+        self._count_growth(request, counter - length, 1)
 
     def _remove(self, request: int) -> int:
         """Take a sequence out of the batch; gives its length."""
         joined, length, _ = self._running.pop(request)
-        size, due = self._size, self._due
-        remainder = (joined - length) % size
-        blocks = 1
-        if not self._alike:
-            blocks = self._terms(request)[0]
-            self._growth -= blocks
-        due[remainder] -= blocks
-        due[remainder + size] -= blocks
+        self._count_growth(request, joined - length, -1)
         length += self._counter - joined
         self._context -= length
         return length
+
+    def _count_growth(self, request: int, offset: int, sign: int) -> None:
+        """Count a sequence in or out whose next block comes when the counter, less `offset`, is a
+        multiple of a block's tokens.
+        """
+        remainder, blocks = offset % self._size, sign
+        if not self._alike:
+            blocks *= self._terms(request)[0]
+            self._growth += blocks
+        self._due[remainder] += blocks
+        self._due[remainder + self._size] += blocks
 
     # cache blocks
 
@@ -207,34 +200,43 @@ class PagedBatch(Scheduler):
         return min(tokens[request], length) // self._size
 
     def _room(self) -> int:
-        """Blocks that can be had."""
+        """Blocks that can be had: free ones, and those of prefixes that nobody holds."""
         cache = self.cache
         return self._free if cache is None else self._free + self._chained * cache.idle_count
 
-    def _make_room(self, count: int) -> None:
-        """Have so many blocks free, of those there is room for.
+    def _take(self, blocks: int) -> None:
+        """Take so many blocks, of those there is room for.
 
         Least recently used prefixes go first (vLLM 0.9, 2025, v1/core/block_pool.py).
         """
-        if self.cache is not None and count > self._free:
-            chain_blocks = -(-(count - self._free) // self._chained)
+        self._free -= blocks
+        if self._free < 0 and self.cache is not None:
+            chain_blocks = -(self._free // self._chained)
             self.cache.give_up(chain_blocks)
             self._free += self._chained * chain_blocks
 
     def _blocks_between(self, counter: int, steps: int) -> int:
-        """Blocks that the running sequences begin in so many steps from a counter on."""
+        """Blocks that the running sequences begin in so many steps from a counter on.
+
+        Blocks of a fixed number of tokens: Kwon et al., SOSP 2023.
+        """
         size = self._size
         start, rest_steps = counter % size, steps % size
         growth = len(self._running) if self._alike else self._growth
         return steps // size * growth + sum(self._due[start : start + rest_steps])
 
     def _blocks_for(self, prompt: Prompt, tokens: int) -> int:
-        """Blocks of its own that a prompt lacks for a part."""
+        """Blocks that a prompt lacks for a part."""
         length = prompt.computed + tokens if self._by_part else prompt.target
         return self._blocks_of(prompt.request, length) - prompt.blocks
 
     def _fits(self, request: int, blocks: int) -> bool:
-        """Whether a request may start that takes so many blocks now."""
+        """Whether a request may start that takes so many blocks now.
+
+        A watermark of free blocks keeps begun requests from being put back at once (vLLM 0.9, 2025,
+        core/block_manager.py); engines that reserve whole sequences promise all their blocks
+        (TensorRT-LLM, CapacitySchedulerPolicy.GUARANTEED_NO_EVICT).
+        """
         if self._promises and (self._running or self._partial):
             promised = self._promised + self._blocks_of_all(request)
             return promised <= self._blocks - self._watermark
@@ -246,29 +248,32 @@ class PagedBatch(Scheduler):
         return min(cache.reach(self._group(request)), self._chain(request, target - 1))
 
     def _hold(self, cache: PrefixCache, group: int, shared: int) -> None:
-        """Hold the first blocks of a chain; those on the host alone are loaded."""
+        """Hold the first blocks of a chain; those on the host alone are loaded.
+
+        Estimate: a step waits for the whole load, a block after the other.
+        """
         on_device = min(cache.on_device(group), shared) if cache.host_blocks else shared
         cache.hold(group, on_device)
         cache.hit_count += shared
         if shared > on_device:
-            self._make_room(self._chained * (shared - on_device))
-            self._free -= self._chained * cache.extend(group, shared)
+            loaded = self._chained * (shared - on_device)
+            self._take(loaded)
+            self._free += loaded - self._chained * cache.extend(group, shared)
             cache.move(group, on_device, shared)
             self._move_s += (shared - on_device) * self.limits.swap_block_s
 
-    def _reserve(self) -> None:
+    def _reserve(self) -> bool:
         """A block for each sequence that begins one in this step; puts the youngest back while
-        there are too few.
+        there are too few, and says whether it did.
         """
-        size = self.limits.block_tokens
-        needed = self._due[self._counter % size]
-        if needed > self._free:
-            while (needed := self._due[self._counter % size]) > self._room():
-                self._put_back(self._last())
-            self._make_room(needed)
-        self._free -= needed
+        remainder, preempted = self._counter % self._size, False
+        while (needed := self._due[remainder]) > self._free and needed > self._room():
+            self._put_back(self._youngest())
+            preempted = True
+        self._take(needed)
+        return preempted
 
-    def _last(self) -> int:
+    def _youngest(self) -> int:
         """The youngest request, of those of the last priority where they have some (vLLM 0.9,
         v1/core/sched/scheduler.py, SchedulingPolicy.PRIORITY).
         """
@@ -277,44 +282,48 @@ class PagedBatch(Scheduler):
         return next(requests) if priority is None else max(requests, key=priority.__getitem__)
 
     def _put_back(self, request: int) -> None:
-        """Preempt a request."""
+        """Preempt a request: its cache is dropped, or kept in host memory where it fits.
+
+        Recomputation and swapping: Kwon et al., SOSP 2023, section 4.5.
+        """
         self.tally.preemption_count += 1
+        self.waiting.appendleft(request)
         if request not in self._running:
             prompt = next(prompt for prompt in self._partial if prompt.request == request)
             self._partial.remove(prompt)
             if self._promises:
-                self._promised -= self._blocks_of_all(prompt.request)
+                self._promised -= self._blocks_of_all(request)
             self._free += prompt.blocks - self._chained * prompt.shared
             if self.cache is not None:
-                self.cache.release(self._group(prompt.request), prompt.depth)
-            self.waiting.appendleft(request)
+                self.cache.release(self._group(request), prompt.depth)
             return
-        end = self._running[request][2]
+        self._left[request] = self._running[request][2] - self._counter
         length = self._remove(request)
-        self._left[request] = end - self._counter
         self._release(request, length)
-        self._swap_out(request, self._blocks_of(request, length))
-        self.waiting.appendleft(request)
-
-    def _swap_out(self, request: int, blocks: int) -> None:
-        """Keep a cache in host memory where it fits."""
+        blocks = self._blocks_of(request, length)
         if self._swapped + blocks <= self.limits.swap_blocks:
             self._outside[request] = blocks
             self._swapped += blocks
             self._move_s += blocks * self.limits.swap_block_s
 
+    def _leave_queue(self, request: int) -> None:
+        """Take the first request out of the queue, as it starts."""
+        self.waiting.popleft()
+        if self._promises:
+            self._promised += self._blocks_of_all(request)
+
     def _resume(self, request: int, now_s: float) -> int | None:
-        """Let a sequence go on whose cache is outside the device; takes the token of this step."""
+        """Let a sequence go on whose cache is outside the device; takes the token of this step.
+
+        Swapped caches move back in one go: Kwon et al., SOSP 2023, section 4.5.
+        """
         log, left, mixed = self.log, self._left[request], self.limits.mixed
         length = log.prompt_tokens[request] + log.output_tokens[request] - left - 1
         needed = self._blocks_of(request, length + mixed)
         if not self._fits(request, needed):
             return None
-        self.waiting.popleft()
-        if self._promises:
-            self._promised += self._blocks_of_all(request)
-        self._make_room(needed)
-        self._free -= needed
+        self._leave_queue(request)
+        self._take(needed)
         swapped = self._outside.pop(request)
         self._swapped -= swapped
         self._move_s += swapped * self.limits.swap_block_s

@@ -78,6 +78,9 @@ class WindowBatching(Scheduler):
             self.ready_s = max(now_s, self.log.arrival_s[self.waiting[0]] + self.window_s)
 
     def _start(self, now_s: float) -> None:
+        """Start a batch; a token of a prompt attends to itself and to all before it (Vaswani et
+        al., NeurIPS 2017).
+        """
         log, count = self.log, min(len(self.waiting), self.max_seqs)
         batch = self._batch = [self.waiting.popleft() for _ in range(count)]
         self._is_running = True

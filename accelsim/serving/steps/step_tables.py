@@ -12,12 +12,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from accelsim.confidence.residual import run_log_sigma
-from accelsim.cost.memory import inference_footprint
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.stack import on_stack
 from accelsim.cost.table import CostTable
@@ -28,12 +27,11 @@ from accelsim.estimation.schedule import device_settings
 from accelsim.estimation.sharded_costs import sharded_costs
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile
-from accelsim.serving.adapters import adapter_bytes, adapter_rows
-from accelsim.serving.options import Adapters, ServingOptions
+from accelsim.serving.adapters import adapter_rows
+from accelsim.serving.options import ServingOptions
 from accelsim.serving.steps.combined_steps import PipelinedSteps
 from accelsim.serving.steps.step_times import StepCurve, StepSurface, TabulatedSteps
 from accelsim.simulation.device_settings import DeviceSettings, device_time_s
-from accelsim.workloads.cache import SequenceCache
 from accelsim.workloads.graph import (
     BoolArray,
     FloatArray,
@@ -43,11 +41,12 @@ from accelsim.workloads.graph import (
     is_kind,
 )
 from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
-from accelsim.workloads.model import Lowered, PassShape
+from accelsim.workloads.model import Lowered, PassShape, Workload
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.sharding import Shard, Stage
 
+T = TypeVar("T")
 _ATTENTION = int(OperatorKind.ATTENTION)
 #: Tokens of the pass whose spread stands for all.
 _MIDDLE = 64
@@ -56,56 +55,6 @@ _MIDDLE = 64
 _TOKENS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
 _CACHED = (0, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
 _CONTEXTS = (16, 128, 512, 1024, 2048, 4096, 8192, 16384, 65536, 262144, 1048576)
-
-
-@frozen
-class ReplicaMemory:
-    """Memory of one rank, bytes.
-
-    Attributes:
-        weight_bytes: Weights it holds.
-        activation_bytes: Largest set of live activations of a full step.
-        cache: What its layers keep of one sequence.
-    """
-
-    weight_bytes: float
-    activation_bytes: float
-    cache: SequenceCache
-
-    def beside(self, other: ReplicaMemory) -> ReplicaMemory:
-        """With another model on the same rank, which runs before or after it."""
-        return ReplicaMemory(
-            self.weight_bytes + other.weight_bytes,
-            max(self.activation_bytes, other.activation_bytes),
-            self.cache.beside(other.cache),
-        )
-
-
-def replica_memory(
-    run: ResolvedRun, max_tokens: int, stages: int, adapters: Adapters | None = None
-) -> ReplicaMemory:
-    """Memory of the rank that holds most.
-
-    Args:
-        run: The model on one rank of a replica.
-        max_tokens: Tokens of a full step.
-        stages: Pipeline stages.
-        adapters: Adapters beside the weights.
-    """
-    length = min(max_tokens, most_positions(run) or max_tokens)
-    shape = PassShape(batch=max(1, max_tokens // length), seq_len=length)
-    largest = ReplicaMemory(0.0, 0.0, SequenceCache())
-    for shard in stages_of(run, stages):
-        lowered = _lowered(run, shape, Phase.PREFILL, shard)
-        parts = inference_footprint(lowered.graph, lowered.parameter_bytes)
-        weights = parts.weight_bytes
-        if adapters is not None:
-            is_layer, _ = _parts(lowered.graph, shard)
-            weights += adapter_bytes(lowered.graph, is_layer, adapters)
-        stage_memory = ReplicaMemory(weights, parts.activation_bytes, lowered.cache)
-        if stage_memory.weight_bytes + stage_memory.activation_bytes > largest.weight_bytes:
-            largest = stage_memory
-    return largest
 
 
 @frozen
@@ -138,7 +87,7 @@ def step_tables(
     Raises:
         UnsupportedOperatorError: If the device cannot run an operator.
     """
-    pricing = _Pricing(run, run.parameters, device_settings(run, is_decode=True), options)
+    pricing = _Pricing(run, options, device_settings(run, is_decode=True))
     checked = 1 if options.guessed is None else options.guessed.tokens + 1
     longest = most_positions(run)
     context = min(limits.max_context, longest) if longest else limits.max_context
@@ -186,7 +135,7 @@ def pass_costs(
         shapes: Sizes of n passes.
         phase: Prefill or decoding.
     """
-    pricing = _Pricing(run, run.parameters, device_settings(run, is_decode=True), options)
+    pricing = _Pricing(run, options, device_settings(run, is_decode=True))
     costs = pricing.sums(shapes, phase, pricing.pass_costs)
     if phase is Phase.PREFILL:
         costs[:, 0] = np.maximum(costs[:, 0], _prompt_issue_s(pricing))
@@ -200,10 +149,22 @@ def most_positions(run: ResolvedRun) -> int:
     Args:
         run: The model.
     """
-    parameters = run.workload.parameters
-    is_learned = getattr(parameters, "positions", "") == "learned"
-    heard = int(getattr(parameters, "source_positions", 0))
-    return int(parameters.max_positions) if is_learned else heard
+    model = run.workload
+    if family_parameter(model, "positions", "") == "learned":
+        return int(model.parameters.max_positions)
+    return family_parameter(model, "source_positions", 0)
+
+
+def family_parameter(model: Workload, name: str, otherwise: T) -> T:
+    """A parameter that only some families have.
+
+    Args:
+        model: The model.
+        name: Name of the parameter.
+        otherwise: Its value for the other families.
+    """
+    value: T = getattr(model.parameters, name, otherwise)
+    return value
 
 
 def _up_to(points: tuple[int, ...], last: int, ratio: int) -> list[int]:
@@ -225,9 +186,8 @@ class _Pricing:
     """How rows are priced on the run's device."""
 
     run: ResolvedRun
-    parameters: Any
-    settings: DeviceSettings
     options: ServingOptions
+    settings: DeviceSettings
 
     @property
     def ranks(self) -> int:
@@ -277,7 +237,7 @@ class _Pricing:
         places = (np.arange(scenarios)[:, None] * len(lowered.kind) + rows).ravel()
         graph = lowered.distinct_rows().take(places)
         run = self.run
-        table = operator_costs(graph, run.device, run.execution, self.parameters)
+        table = operator_costs(graph, run.device, run.execution, run.parameters)
         return self.summed(lowered, graph, table, lowered.repeat_count[rows])
 
     def summed(
@@ -291,7 +251,7 @@ class _Pricing:
 
     def graph(self, graph: OperatorGraph, shard: Shard) -> CostTable:
         """Costs of one rank's rows, before its stack."""
-        return sharded_costs(graph, replace(self.run, shard=shard), self.parameters)
+        return sharded_costs(graph, replace(self.run, shard=shard), self.run.parameters)
 
     def on_stack(self, table: CostTable, graph: OperatorGraph, phase: Phase) -> CostTable:
         """Costs as the run's stack has them."""
@@ -321,7 +281,15 @@ class _Pricing:
         return np.stack([times, joules], axis=1)
 
 
-def _lowered(run: ResolvedRun, shape: PassShape, phase: Phase, shard: Shard) -> Lowered:
+def lowered_pass(run: ResolvedRun, shape: PassShape, phase: Phase, shard: Shard) -> Lowered:
+    """A pass of one rank, fused as its stack does.
+
+    Args:
+        run: The model on one rank.
+        shape: Sizes of the pass.
+        phase: Prefill or decoding.
+        shard: The rank's part of the model.
+    """
     lowered = run.workload.lower(
         shape,
         run.precision,
@@ -370,7 +338,7 @@ def _stage_costs(
     adapters = pricing.options.adapters
     graphs = [_step_graph(pricing.run, tokens, max_seqs, shard) for tokens in points]
     first_rows, graph = _first_rows(graphs), concatenate(graphs)
-    parts = [_parts(step_graph, shard) for step_graph in graphs]
+    parts = [layer_and_head_rows(step_graph, shard) for step_graph in graphs]
     is_layer, is_head = (np.concatenate(part) for part in zip(*parts, strict=True))
     kernels = pricing.graph(graph, shard)
     prompts = pricing.costs(pricing.on_stack(kernels, graph, Phase.PREFILL), first_rows)
@@ -406,14 +374,19 @@ def _step_graph(run: ResolvedRun, tokens: int, max_seqs: int, shard: Shard) -> O
     """
     if tokens <= max_seqs:
         shape = PassShape(batch=tokens, seq_len=1, context_len=1, source_len=run.seq_len)
-        return _lowered(run, shape, Phase.DECODE, shard).graph
+        return lowered_pass(run, shape, Phase.DECODE, shard).graph
     length = min(tokens, most_positions(run) or tokens)
     shape = PassShape(batch=-(-tokens // length), seq_len=length)
-    return _lowered(run, shape, Phase.PREFILL, shard).graph
+    return lowered_pass(run, shape, Phase.PREFILL, shard).graph
 
 
-def _parts(graph: OperatorGraph, shard: Shard) -> tuple[BoolArray, BoolArray]:
-    """Rows of layers and rows of the logits; attention is neither."""
+def layer_and_head_rows(graph: OperatorGraph, shard: Shard) -> tuple[BoolArray, BoolArray]:
+    """Rows of layers and rows of the logits, shape (n,) each; attention is neither.
+
+    Args:
+        graph: A pass of n rows.
+        shard: Part of the model that it is of.
+    """
     is_attention = graph.kind == _ATTENTION
     is_head = np.zeros(len(graph), dtype=bool)
     if shard.stage.is_last:
@@ -450,7 +423,9 @@ def _surface(pricing: _Pricing, counts: list[int], cached: list[int], phase: Pha
     sizes = {"batch": count, "seq_len": 1} if phase is Phase.DECODE else {"seq_len": count}
     if longest := most_positions(run):  # no sequence is longer: what would be is read as that
         context = np.clip(context, 0, longest - np.asarray(sizes["seq_len"]))
-    most_target = getattr(run.workload.parameters, "target_positions", longest or context.max() + 1)
+    most_target = family_parameter(
+        run.workload, "target_positions", longest or int(context.max()) + 1
+    )
     target_context = np.minimum(context, most_target - 1)  # of a decoder beside an encoder
     shapes = ShapeColumns.of(context_len=target_context, source_len=context, **sizes)
     costs = pricing.sums(shapes, phase, pricing.attention_costs)
