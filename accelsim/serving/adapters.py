@@ -70,6 +70,9 @@ def _parts(products: OperatorGraph) -> FloatArray:
 def _product(
     base: OperatorGraph, groups: int, m: FloatArray, n: FloatArray, k: FloatArray
 ) -> OperatorGraph:
+    """Thin products of so many adapters beside those of a model: 2 m n k FLOP, weights of all of
+    them (Chen et al., Punica, MLSys 2024).
+    """
     dims = np.zeros_like(base.dims)
     dims[:, :4] = np.stack([np.ones_like(m), m, n, k], axis=1).astype(np.int64)
     return replace(

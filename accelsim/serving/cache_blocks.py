@@ -49,7 +49,8 @@ class BlockPlan:
 
 
 def block_plan(cache: SequenceCache, engine: ServingEngine, layout: str) -> BlockPlan:
-    """Blocks by what an engine keeps of a model's layers.
+    """Blocks by what an engine keeps of a model's layers (vLLM, docs/design/
+    hybrid_kv_cache_manager, 2025).
 
     Args:
         cache: What the layers of a rank keep.
@@ -77,7 +78,8 @@ def block_plan(cache: SequenceCache, engine: ServingEngine, layout: str) -> Bloc
 
 def _two_kinds(full: float, windowed: float, rule: WindowRule) -> tuple[int, int, float]:
     """Blocks per filled block within the window and beyond it, and bytes per token of one, of
-    layers with and without a window.
+    layers with and without a window (vLLM, v1/core/kv_cache_utils.py, and SGLang,
+    srt/server_args.py, 2025).
     """
     if rule.ratio is None:  # one pool: a block is a group's
         few, many = sorted((full, windowed))

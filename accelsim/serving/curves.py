@@ -19,8 +19,8 @@ def load_curves(
 ) -> dict[str, StepFunction]:
     """Mean power of all replicas, where it is known, and the share of all cache blocks in use.
 
-    The power is that of the steps, and of each replica that is paid and in no step its idle power:
-    its integral is the energy of the run.
+    Estimate: the power is that of the steps, and of each replica that is paid and in no step its
+    idle power. Its integral is the energy of the run.
 
     Args:
         fleet: A fleet that has run.

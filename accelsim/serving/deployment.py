@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -35,10 +36,13 @@ from accelsim.serving.steps.step_times import StepTimes
 from accelsim.serving.trust import ServedRun
 from accelsim.simulation.randomness import RandomStreams
 from accelsim.workloads.cache import SequenceCache
-from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from accelsim.hardware.profile import DeviceProfile
+    from accelsim.workloads.model import Workload
 
 Part = Literal["all", "prompts", "further"]
 _FIRST = 0
@@ -91,7 +95,7 @@ class PoolPlan:
         return full_batch(self.plan, load)
 
 
-def _rows(columns: RequestColumns, chosen: Any) -> RequestColumns:
+def _rows(columns: RequestColumns, chosen: BoolArray) -> RequestColumns:
     """Lengths of some requests."""
     count = int(chosen.sum())
     if not count:
@@ -168,7 +172,7 @@ def _by_share(shares: Sequence[float], draws: FloatArray) -> IntArray:
 
 
 def deployment(
-    workload: Any,
+    workload: str | Path | Workload | Module,
     device: str | DeviceProfile,
     run: RunOptions,
     options: ServingOptions,
@@ -241,12 +245,9 @@ def _prompts(
         if prompt_plan.run.device is plan.run.device
         else device_price(prompt_plan.run.device)
     )
-    moved = cache_link(_kept(prompt_plan), prefill.link)
-    return PoolPlan(prompt_plan, price, prefill.replicas, part="prompts", link=moved)
-
-
-def _kept(plan: ReplicaPlan) -> SequenceCache:
-    return SequenceCache() if plan.cache is None else plan.cache.sequence_cache
+    cache = prompt_plan.cache
+    link = cache_link(SequenceCache() if cache is None else cache.sequence_cache, prefill.link)
+    return PoolPlan(prompt_plan, price, prefill.replicas, part="prompts", link=link)
 
 
 def cache_link(sequence_cache: SequenceCache, name: str) -> CacheLink:
@@ -312,12 +313,7 @@ def simulate(
         ReplicaPool(partial(_replica, pool, prompts if pool.part == "prompts" else log, work))
         for pool, work in zip(plan.pools, full, strict=True)
     ]
-    replicas: list[Scheduler] = []
-    for pool, described in zip(pools, plan.pools, strict=True):
-        for _ in range(_at_start(described.replicas, plan.options)):
-            pool.members.append(len(replicas))
-            pool.live.append(len(replicas))
-            replicas.append(pool.make())
+    replicas = _started(pools, plan)
     is_language = any(pool.plan.is_continuous for pool in plan.pools)
     arrivals = ArrivalQueue(log, users, front_end().time_s if is_language else None)
     if _is_plain(plan):
@@ -356,9 +352,18 @@ def _is_plain(plan: Deployment) -> bool:
     return len(plan.pools) == 1 and all(change is None for change in changes)
 
 
-def _at_start(replicas: int, options: ServingOptions) -> int:
-    policy = options.autoscale
-    return replicas if policy is None else min(max(replicas, policy.least), policy.most)
+def _started(pools: Sequence[ReplicaPool], plan: Deployment) -> list[Scheduler]:
+    """Replicas that there are at the start, which their pools know."""
+    replicas: list[Scheduler] = []
+    policy = plan.options.autoscale
+    for pool, pool_plan in zip(pools, plan.pools, strict=True):
+        count = pool_plan.replicas
+        if policy is not None:
+            count = min(max(count, policy.least), policy.most)
+        pool.live = list(range(len(replicas), len(replicas) + count))
+        pool.members = pool.live.copy()
+        replicas += [pool.make() for _ in range(count)]
+    return replicas
 
 
 def _controlled(

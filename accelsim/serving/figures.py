@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
-from typing import Any
 
 import numpy as np
 
 from accelsim import __version__
 from accelsim.economics.result import HOURS_PER_YEAR, SECONDS_PER_HOUR
 from accelsim.frozen import frozen
-from accelsim.plain import Document
+from accelsim.plain import Document, Values
 from accelsim.serving.curves import load_curves, paid_s
 from accelsim.serving.deployment import Deployment, PoolPlan, SimulatedFleet
 from accelsim.serving.loads.requests import RequestLog
@@ -75,7 +74,9 @@ class _PoolFigures:
         return min(1.0, self.steady_part.work_s / max(self.steady_part.paid_s, 1e-12))
 
     def energy_j(self, period: _Period) -> float | None:
-        """Energy of steps and of the idle time between them; None where unknown."""
+        """Energy of steps and of the idle time between them; None where unknown. Estimate: between
+        steps a replica takes its idle power.
+        """
         idle_w = self.pool.plan.steps.idle_w
         if idle_w is None:
             return None
@@ -95,14 +96,20 @@ class _PoolFigures:
 
     def cost_usd(self, period: _Period) -> float | None:
         """What all devices cost while they are paid; None where the price is unknown."""
-        usd_per_hour = self.pool.price.usd_per_hour
-        if usd_per_hour is None:
-            return None
         devices = self.pool.plan.options.devices_per_replica
-        return usd_per_hour * devices * period.paid_s / SECONDS_PER_HOUR
+        hours = devices * period.paid_s / SECONDS_PER_HOUR
+        usd_per_hour = self.pool.price.usd_per_hour
+        return None if usd_per_hour is None else usd_per_hour * hours
+
+    def carbon_kgco2e(self, period: _Period) -> float | None:
+        """Emissions of the energy in the offer's region; None where one of both is unknown."""
+        energy_j, kgco2e_per_kwh = self.energy_j(period), self.pool.price.kgco2e_per_kwh
+        if energy_j is None or kgco2e_per_kwh is None:
+            return None
+        return energy_j / _JOULE_PER_KWH * kgco2e_per_kwh
 
 
-def _cache_tokens(plan: ReplicaPlan) -> dict[str, Any]:
+def _cache_tokens(plan: ReplicaPlan) -> Document:
     """Tokens that the cache of a replica holds, and their interval."""
     tokens = plan.cache_tokens(plan.blocks)
     few, many = (plan.cache_tokens(blocks) for blocks in plan.blocks_range)
@@ -112,7 +119,7 @@ def _cache_tokens(plan: ReplicaPlan) -> dict[str, Any]:
 
 
 def _load(
-    log: Any, times: RequestTimes, arrived: FloatArray, start_s: float
+    log: RequestLog, times: RequestTimes, arrived: FloatArray, start_s: float
 ) -> tuple[float, str, RequestTimes]:
     """When the last of a load came, what it is counted in, and its times; of sessions it comes as
     long as they begin.
@@ -123,12 +130,7 @@ def _load(
 
 
 def result_of(
-    plan: Deployment,
-    simulated: SimulatedFleet,
-    *,
-    load: Mapping[str, Any],
-    seed: int,
-    is_closed: bool,
+    plan: Deployment, simulated: SimulatedFleet, *, load: Values, seed: int, is_closed: bool
 ) -> ServingResult:
     """The result of a simulation.
 
@@ -139,13 +141,12 @@ def result_of(
         seed: Of the random numbers.
         is_closed: Whether users wait for their answers.
     """
-    fleet, first_pool = simulated.fleet, plan.pools[0]
+    fleet, replica = simulated.fleet, plan.pools[0].plan
     times = RequestTimes.of(fleet.log)
     arrived = fleet.log.column("arrival_s")
     start_s = float(np.nanmin(arrived))
     has_come = arrived <= fleet.now_s  # all, unless interrupted
     classes, arrived = fleet.log.service_class[has_come], arrived[has_come]
-    came = len(arrived)
     duration_s = max(fleet.now_s - start_s, 1e-12)
     last_s, unit, loads = _load(fleet.log, times, arrived, start_s)
     steady_s = loads.steady_part(start_s, last_s, start_s + duration_s)
@@ -153,18 +154,17 @@ def result_of(
     pools = _pools(plan, simulated, start_s, steady_s, served)
     offered = _offered(pools, duration_s / max(last_s - start_s, 1e-12))
     saturated, notes = trust(loads, offered, is_closed=is_closed, unit=unit)
-    rows = (
-        _row(plan, simulated, index, figures, duration_s) for index, figures in enumerate(pools)
-    )
+    rows = [_row(plan, simulated, i, figures, duration_s) for i, figures in enumerate(pools)]
+    totals = _energy_and_cost(pools, served)
     return ServingResult(
-        workload=first_pool.plan.run.workload.name,
-        device=first_pool.plan.run.device.name,
-        replicas=first_pool.replicas,
+        workload=replica.run.workload.name,
+        device=replica.run.device.name,
+        replicas=plan.pools[0].replicas,
         **_counts(pools),
-        engine=first_pool.plan.engine_name,
-        plan=first_pool.plan.to_dict(),
-        **_cache_tokens(first_pool.plan),
-        requests=came,
+        engine=replica.engine_name,
+        plan=replica.to_dict(),
+        **_cache_tokens(replica),
+        requests=len(arrived),
         completed=len(times),
         duration_s=duration_s,
         steady_from_s=steady_s[0] - start_s,
@@ -174,23 +174,18 @@ def result_of(
         itl_s=gap_distribution(fleet.replicas),
         kv_occupancy_fraction=occupancy(fleet.replicas),
         prefix_hit_fraction=prefix_hits(fleet.replicas),
-        **_of_sessions(fleet.log, _cost(pools, served)),
+        **_of_sessions(fleet.log, totals["cost_usd_per_1000_requests"]),
         utilisation_fraction=_mean_use(pools),
         preemptions=sum(replica.tally.preemption_count for replica in fleet.replicas),
-        **_energy(pools, served),
-        **_month(pools, served),
+        **totals,
         saturated=saturated,
         seed=seed,
         pools=tuple(rows),
         log=fleet.log,
         curves=load_curves(fleet, start_s, _idle_w(plan, simulated)),
-        runs={"further": first_pool.plan.run, "prompts": _prompts(plan).plan.run},
-        inputs={
-            "load": load,
-            "run": first_pool.plan.run.to_dict(),
-            "options": asdict(plan.options),
-        },
-        provenance=replace(first_pool.plan.run.provenance, version=__version__, seed=seed),
+        runs={"further": replica.run, "prompts": _prompts(plan).plan.run},
+        inputs={"load": load, "run": replica.run.to_dict(), "options": asdict(plan.options)},
+        provenance=replace(replica.run.provenance, version=__version__, seed=seed),
         warnings=(*_engine_notes(plan), *_skips(simulated), *notes, *_pool_notes(pools)),
     )
 
@@ -254,7 +249,8 @@ def _of_requests(
 def _quality(
     times: RequestTimes, met: BoolArray | None, came: int, share: FloatArray, steady_s: float
 ) -> Document:
-    """Requests that met their targets, and distributions of times.
+    """Requests that met their targets, and distributions of times (goodput: Zhong et al.,
+    DistServe, OSDI 2024).
 
     Args:
         times: Of the requests that ended.
@@ -362,80 +358,62 @@ def _spread_replicas(pools: list[_PoolFigures]) -> list[str]:
     return notes
 
 
-def _energy(pools: list[_PoolFigures], served: ServedPart) -> Document:
-    """Energy of all pools; unknown where that of one is."""
-    names = ("energy_j", "energy_j_per_token", "average_power_w", "peak_power_w")
-    whole_run = [pool.energy_j(pool.whole_run) for pool in pools]
-    steady = [pool.energy_j(pool.steady_part) for pool in pools]
-    peaks = [pool.peak_power_w for pool in pools]
-    if None in whole_run:
-        return dict.fromkeys(names)
-    energy, steady_j, peak = (sum(filter(None, figures)) for figures in (whole_run, steady, peaks))
-    count = served.tokens or float(served.requests.sum())
-    values = (energy, steady_j / count if count else None, steady_j / served.seconds, peak)
-    return dict(zip(names, values, strict=True))
+def _total(values: Iterable[float | None]) -> float | None:
+    """Sum; None where one is unknown."""
+    listed = list(values)
+    known = [value for value in listed if value is not None]
+    return sum(known) if len(known) == len(listed) else None
 
 
-def _cost(pools: list[_PoolFigures], served: ServedPart) -> Document:
-    """USD per million generated tokens and per 1,000 requests, every device paid all the time."""
-    offers = dict.fromkeys(
-        figures.pool.price.offer for figures in pools if figures.pool.price.offer
-    )
-    cost: Document = {
-        "cost_usd_per_million_tokens": None,
-        "cost_usd_per_1000_requests": None,
+def _per(total: float | None, count: float) -> float | None:
+    """Share of a total; None where it is unknown, or of nothing."""
+    return None if total is None or not count else total / count
+
+
+def _energy_and_cost(pools: list[_PoolFigures], served: ServedPart) -> Document:
+    """Energy and cost of all pools; unknown where that of one is.
+
+    Estimate: every device is paid all the time, and a month is a twelfth of a year like the steady
+    part.
+    """
+    usd = _total(pool.cost_usd(pool.steady_part) for pool in pools)
+    steady_j = _total(pool.energy_j(pool.steady_part) for pool in pools)
+    carbon_kgco2e = _total(pool.carbon_kgco2e(pool.steady_part) for pool in pools)
+    requests = float(served.requests.sum())
+    months = served.seconds / (HOURS_PER_YEAR / 12 * SECONDS_PER_HOUR)
+    offers = dict.fromkeys(pool.pool.price.offer for pool in pools if pool.pool.price.offer)
+    return {
+        "energy_j": _total(pool.energy_j(pool.whole_run) for pool in pools),
+        "energy_j_per_token": _per(steady_j, served.tokens or requests),
+        "average_power_w": _per(steady_j, served.seconds),
+        "peak_power_w": _total(pool.peak_power_w for pool in pools),
+        "cost_usd_per_million_tokens": _per(usd, served.tokens / 1e6),
+        "cost_usd_per_1000_requests": _per(usd, requests / 1e3),
         "offer": " + ".join(offers) or None,
+        "cost_usd_per_month": _per(usd, months),
+        "energy_kwh_per_month": _per(steady_j, _JOULE_PER_KWH * months),
+        "carbon_kgco2e_per_month": _per(carbon_kgco2e, months),
     }
-    paid = [figures.cost_usd(figures.steady_part) for figures in pools]
-    if None in paid:
-        return cost
-    usd, requests = sum(filter(None, paid)), float(served.requests.sum())
-    if served.tokens:
-        cost["cost_usd_per_million_tokens"] = 1e6 * usd / served.tokens
-    if requests:
-        cost["cost_usd_per_1000_requests"] = 1e3 * usd / requests
-    return cost
 
 
-def _of_sessions(log: RequestLog, cost: Document) -> Document:
-    """What a load costs, and the figures of its sessions where it has some."""
+def _of_sessions(log: RequestLog, usd_per_1000_requests: float | None) -> Document:
+    """Figures of a load's sessions, where it has some."""
     if log.requests.session is None:
-        return cost
-    times, usd = session_times(log), cost["cost_usd_per_1000_requests"]
+        return {}
+    times = session_times(log)
     requests_per_session = len(log) / len(np.unique(log.requests.session))
     return {
-        **cost,
         "sessions": len(times),
         "session_s": distribution(times.e2e_s),
-        "cost_usd_per_session": None if usd is None else usd / 1000 * requests_per_session,
+        "cost_usd_per_session": _per(usd_per_1000_requests, 1000 / requests_per_session),
     }
 
 
 def _counts(pools: list[_PoolFigures]) -> Document:
     """Devices of all pools at the start, and the instances that have them."""
-    instances = [figures.pool.price.instances(figures.devices) for figures in pools]
     return {
-        "devices": sum(figures.devices for figures in pools),
-        "instances": None if None in instances else sum(filter(None, instances)),
-    }
-
-
-def _month(pools: list[_PoolFigures], served: ServedPart) -> Document:
-    """A month of the steady part: cost and energy of all pools, and its carbon."""
-    months = HOURS_PER_YEAR / 12 * SECONDS_PER_HOUR / served.seconds
-    paid = [figures.cost_usd(figures.steady_part) for figures in pools]
-    joules = [figures.energy_j(figures.steady_part) for figures in pools]
-    kwh = [None if energy is None else energy * months / _JOULE_PER_KWH for energy in joules]
-    carbon = [
-        None
-        if pool_kwh is None or figures.pool.price.kgco2e_per_kwh is None
-        else pool_kwh * figures.pool.price.kgco2e_per_kwh
-        for pool_kwh, figures in zip(kwh, pools, strict=True)
-    ]
-    return {
-        "cost_usd_per_month": None if None in paid else months * sum(filter(None, paid)),
-        "energy_kwh_per_month": None if None in kwh else sum(filter(None, kwh)),
-        "carbon_kgco2e_per_month": None if None in carbon else sum(filter(None, carbon)),
+        "devices": sum(pool.devices for pool in pools),
+        "instances": _total(pool.pool.price.instances(pool.devices) for pool in pools),
     }
 
 

@@ -203,7 +203,35 @@ def _rate(
 
 
 def _cheapest(layouts: Layouts, options: ServingOptions, paid: PriceChoice | None) -> Found:
-    """The cheapest of all layouts with as many replicas as each needs, whole instances paid."""
+    """The cheapest of all layouts with as many replicas as each needs, whole instances paid.
+
+    Raises:
+        InvalidValueError: If none meets the targets.
+    """
+    able = _able(layouts, options, paid)
+    bound, best, count = able[0].bound_usd_per_hour, None, 0
+    for search in able:
+        if best is not None and search.bound_usd_per_hour >= best.value:
+            break
+        fewest = search.fewest_within(search.most_below(math.inf if best is None else best.value))
+        count += search.count
+        if fewest is not None:
+            usd_per_hour = search.usd_per_hour(fewest[0])
+            best = _answer(search, "cheapest", usd_per_hour, bound, fewest[1])
+    if best is None:
+        raise InvalidValueError("slo", options.slo, "targets that a layout meets")
+    return replace(best, simulations=count)
+
+
+def _able(
+    layouts: Layouts, options: ServingOptions, paid: PriceChoice | None
+) -> list[LayoutSearch]:
+    """Layouts that fit and whose requests meet the targets alone, by the price of their bounds.
+
+    Raises:
+        InvalidValueError: If there are none, or the device has no price.
+        DoesNotFitError: If no layout fits.
+    """
     searches = list(layouts.that_fit(options))
     if not searches:
         layouts.of(options)  # says why
@@ -218,26 +246,13 @@ def _cheapest(layouts: Layouts, options: ServingOptions, paid: PriceChoice | Non
         alone = f"TTFT {duration(first_s)}, TPOT {duration(further_s)}"
         allowed = f"targets that a request alone meets ({alone})"
         raise InvalidValueError("slo", str(options.slo), allowed, "Choose a faster device.")
-    able.sort(key=lambda search: search.bound_usd_per_hour)
-    bound, best, count = able[0].bound_usd_per_hour, None, 0
-    for search in able:
-        if best is not None and search.bound_usd_per_hour >= best[0]:
-            break
-        most = search.most_below(math.inf if best is None else best[0])
-        fewest = search.fewest_within(most)
-        count += search.count
-        if fewest is not None:
-            best = (
-                search.usd_per_hour(fewest[0]),
-                _answer(search, "cheapest", fewest[0], bound, fewest[1]),
-            )
-    if best is None:
-        raise InvalidValueError("slo", options.slo, "targets that a layout meets")
-    return replace(best[1], value=best[0], bound=bound, simulations=count)
+    return sorted(able, key=lambda search: search.bound_usd_per_hour)
 
 
 def _max_rate(search: LayoutSearch) -> Found:
-    """Halve the rates between one that is served well and the bound."""
+    """Halve the rates between one that is served well and the bound. Estimate: a load that is
+    served well stays so at lower rates.
+    """
     replicas = search.plan.options.replicas
     bound = search.full.requests_per_s * replicas
     low, high = bound / 64, bound
@@ -267,7 +282,9 @@ def _min_replicas(search: LayoutSearch) -> Found:
 
 
 def _limits(search: LayoutSearch) -> Found:
-    """The limits under which most requests meet the targets, and the least memory for them."""
+    """The limits under which most requests meet the targets, and the least memory for them.
+    Estimate: no less memory serves as well where a share of it does not.
+    """
     plan = search.plan
     usual = memory_fraction(plan.run, plan.engine, plan.options, plan.max_batch_tokens)
     best = max((_sequences(search, tokens, usual) for tokens in _TOKENS), key=share_met)
@@ -289,7 +306,7 @@ def _limits(search: LayoutSearch) -> Found:
 
 def _sequences(search: LayoutSearch, tokens: int, fraction: float) -> ServingResult:
     """The best limit of sequences beside one of tokens; of those that are equally good, the
-    smallest.
+    smallest. Estimate: with more sequences the share that meets the targets rises and then falls.
     """
     counts = [count for count in _SEQS if count <= tokens]
     tried = lru_cache(lambda index: _under(search, counts[index], tokens, fraction))

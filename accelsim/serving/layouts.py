@@ -302,7 +302,8 @@ class LayoutSearch:
     @cached_property
     def alone_s(self) -> tuple[float, float]:
         """Least time to the first token, and of a further one, of the requests at the quantile that
-        the targets are asked of: no batch is faster than one request alone.
+        the targets are asked of: no batch is faster than one request alone. Estimate: the cache
+        holds half of the output in the mean.
         """
         share, plan, drawn = self.plan.options.slo.attainment_fraction, self.plan, self.columns
         prompt = float(np.quantile(drawn.prompt_tokens, share, method="inverted_cdf"))
@@ -314,7 +315,7 @@ class LayoutSearch:
 
     def full_dynamic_j(self, idle_w: float) -> float:
         """Energy of a request, or of all of a session's, in a full batch on top of idle power; no
-        batch spends less.
+        batch spends less (prompts and tokens of steps: Agrawal et al., OSDI 2024, section 4).
 
         Args:
             idle_w: Power of a replica without load.
@@ -411,7 +412,8 @@ class LayoutSearch:
 
     def narrow(self, most: int, first_guess: int = 0) -> None:
         """One simulation more: from the bound up, by steps that double while replicas are far from
-        enough, until they suffice; then the bracket is halved.
+        enough, until they suffice; then the bracket is halved (Bentley and Yao, Information
+        Processing Letters 5(3), 1976).
 
         Args:
             most: Most replicas of interest.

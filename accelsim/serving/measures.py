@@ -95,7 +95,7 @@ class RequestTimes:
         return gaps
 
     def met(self, targets: Sequence[SloTargets]) -> BoolArray:
-        """Whether each request met all targets, shape (n,).
+        """Whether each request met all targets, shape (n,); see `tpot_s` (MLPerf Inference, 2024).
 
         Args:
             targets: Of all requests, or of each class of service.
@@ -121,9 +121,9 @@ class RequestTimes:
         """Begin and end of the part of a run that its rates are of.
 
         Batches fill while the first requests are in service and empty after the last arrival: both
-        are left out (initial transient; Law, Simulation Modeling and Analysis, section 9.5.1). They
-        have filled after a time in which nine of ten requests are served. The part is the whole run
-        where no more than that time is left of it.
+        are left out (initial transient; Law, Simulation Modeling and Analysis, 2015, section
+        9.5.1). They have filled after a time in which nine of ten requests are served. The part is
+        the whole run where no more than that time is left of it.
 
         Args:
             start_s: First arrival.
@@ -139,8 +139,9 @@ class RequestTimes:
     def within(self, begin_s: float, end_s: float) -> ServedPart:
         """What is served in a part of the run.
 
-        A request counts by the share of its service that lies in the part, its prompt by that of
-        the time to its first token and its further tokens by that of the rest.
+        Estimate: work is even over time. A request counts by the share of its service that lies in
+        the part, its prompt by that of the time to its first token and its further tokens by that
+        of the rest.
 
         Args:
             begin_s: Where it begins.
@@ -204,7 +205,9 @@ def distribution(values: FloatArray) -> dict[str, float | None]:
 
 
 def gap_distribution(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
-    """Mean and percentiles of the gaps between tokens."""
+    """Mean and percentiles of the gaps between tokens. Estimate: all gaps of a bin of the tally are
+    its mean.
+    """
     tally, *others = [replica.tally for replica in replicas]
     gap_s, weight = tally.gaps(*others)
     if not len(gap_s):
@@ -249,7 +252,9 @@ def prefix_hits(replicas: Sequence[Scheduler]) -> float | None:
 
 
 def occupancy(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
-    """Share of the cache blocks in use, of the replicas that have such blocks."""
+    """Share of the cache blocks in use, of the replicas that have such blocks. Estimate: all of
+    them have as many as the first.
+    """
     replicas = [replica for replica in replicas if replica.capacity_blocks]
     busy_s = sum(replica.tally.busy_s for replica in replicas)
     if not busy_s:
@@ -257,6 +262,21 @@ def occupancy(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
     mean_blocks = sum(replica.tally.block_s for replica in replicas) / busy_s
     peak = max(replica.tally.peak_blocks / replica.capacity_blocks for replica in replicas)
     return {"mean": mean_blocks / replicas[0].capacity_blocks, "peak": peak}
+
+
+def _falls_behind(times: RequestTimes, ended: float, span_s: float) -> bool:
+    """Whether waits grow from quarter to quarter, or fewer than half have ended; see `trust`.
+
+    Args:
+        times: Times of the requests, by arrival.
+        ended: Requests that had ended by the last arrival.
+        span_s: From the first arrival to the last.
+    """
+    waits_s = [float(quarter.mean()) for quarter in np.array_split(times.queue_s, _PARTS)]
+    service_s = float(np.median(times.finish_s - times.scheduled_s))
+    is_rising = all(later > earlier for earlier, later in pairwise(waits_s))
+    is_growing = is_rising and waits_s[-1] - waits_s[0] > 0.5 * service_s
+    return is_growing or (2 * ended < len(times) and span_s > _SPANS * service_s)
 
 
 def trust(
@@ -286,14 +306,8 @@ def trust(
     span_s = float(times.arrival_s[-1] - times.arrival_s[0])
     if not span_s:
         return False, [f"all {unit} come at once: there is no steady state"]
-    quarter_waits_s = [float(quarter.mean()) for quarter in np.array_split(times.queue_s, _PARTS)]
-    service_s = float(np.median(times.finish_s - times.scheduled_s))
-    is_rising = all(later > earlier for earlier, later in pairwise(quarter_waits_s))
-    grown_s = quarter_waits_s[-1] - quarter_waits_s[0]
     ended = float((times.finish_s <= times.arrival_s[-1]).sum())
-    is_growing = is_rising and grown_s > 0.5 * service_s
-    is_behind = 2 * ended < len(times) and span_s > _SPANS * service_s
-    saturated = offered_fraction > _NEAR_CAPACITY and (is_growing or is_behind)
+    saturated = offered_fraction > _NEAR_CAPACITY and _falls_behind(times, ended, span_s)
     if saturated:
         notes.append(
             f"saturated: {len(times) / span_s:.3g} {unit} arrive per s, and {ended / span_s:.3g} "

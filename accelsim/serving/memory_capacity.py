@@ -44,7 +44,9 @@ class LoadShape:
 
     @classmethod
     def of(cls, columns: RequestColumns) -> LoadShape:
-        """Means of requests, which are summed up a part at a time: there may be ten millions."""
+        """Means of requests, which are summed up a part at a time: there may be ten millions. A
+        token of a prompt attends to itself and to all before it (Vaswani et al., NeurIPS 2017).
+        """
         count, sums, hits = len(columns), np.zeros(5), columns.hit_tokens()
         for begin in range(0, count, _PART_ROWS):
             rows = slice(begin, begin + _PART_ROWS)
@@ -92,7 +94,9 @@ class FullBatch:
         return 1.0 / self.per_request_s if self.per_request_s else math.inf
 
     def work_s(self, prompt_tokens: float, further_tokens: float) -> float:
-        """Least time of prompts and of tokens after the first."""
+        """Least time of prompts and of tokens after the first, in batches as `full_batch` has them
+        (Agrawal et al., OSDI 2024, section 4).
+        """
         return prompt_tokens * self.per_prompt_token_s + further_tokens * self.per_output_token_s
 
 
@@ -107,26 +111,25 @@ def full_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:
     """
     if not plan.is_continuous:
         return _whole_batch(plan, load)
-    sequence_blocks = (
-        0.0 if plan.cache is None else plan.cache.mean_blocks(max(load.decode_context, 1.0))
-    )
-    count = plan.blocks / sequence_blocks if sequence_blocks and load.output_tokens > 1 else np.inf
-    sequences = max(1, int(min(count, plan.max_seqs)))
+    further, sequences, decode_s = max(load.output_tokens - 1, 0.0), plan.max_seqs, 0.0
     context = sequences * load.decode_context
-    decode_s = plan.steps.decode_run(sequences, context, 1)[0] if load.output_tokens > 1 else 0.0
-    budget = plan.max_batch_tokens * plan.options.pp
-    mixed = plan.engine.mixed and load.output_tokens > 1
-    tokens = max(1, budget - sequences if mixed else budget)
-    beside = (sequences, context) if mixed else (0, 0.0)
+    if further:
+        if plan.cache is not None:
+            blocks = plan.cache.mean_blocks(max(load.decode_context, 1.0))
+            sequences = max(1, min(int(plan.blocks / blocks), sequences)) if blocks else sequences
+        context = sequences * load.decode_context
+        decode_s = plan.steps.decode_run(sequences, context, 1)[0]
+    tokens, beside, beside_s = plan.max_batch_tokens * plan.options.pp, (0, 0.0), 0.0
+    if plan.engine.mixed and further:
+        tokens, beside, beside_s = tokens - sequences, (sequences, context), decode_s
+    tokens = max(1, tokens)
     step_s = plan.steps.step(tokens, tokens * load.prompt_context, *beside)[0]
-    added_s = step_s - decode_s if mixed else step_s
-    further = max(load.output_tokens - 1, 0.0)
+    added_s = step_s - beside_s
     steps, prompts = further / sequences, load.prompt_tokens / tokens
-    per_request = max(steps * decode_s + prompts * added_s, prompts * step_s)
-    per_prompt, per_output = added_s / tokens, decode_s / sequences
-    if per_request > steps * decode_s + prompts * added_s:  # prompts in every step
-        per_prompt, per_output = step_s / tokens, 0.0
-    return FullBatch(per_prompt, per_output, per_request, sequences)
+    per_request, in_every_step = steps * decode_s + prompts * added_s, prompts * step_s
+    if in_every_step > per_request:
+        return FullBatch(step_s / tokens, 0.0, in_every_step, sequences)
+    return FullBatch(added_s / tokens, decode_s / sequences, per_request, sequences)
 
 
 def _whole_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:

@@ -202,7 +202,7 @@ def split_points(
 
 
 def _at(wanted: FloatArray, at: FloatArray, values: FloatArray) -> FloatArray:
-    """Linear between points; beyond them along the line through the last two."""
+    """Linear between points. Estimate: beyond them along the line through the last two."""
     beyond = values[-1] + (wanted - at[-1]) * (values[-1] - values[-2]) / (at[-1] - at[-2])
     inside = np.interp(wanted, at, values)
     return np.where(wanted > at[-1], beyond, inside)
@@ -222,7 +222,9 @@ def _decode(
 def _prefill(
     run: ResolvedRun, options: ServingOptions, prompt: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Tokens, and seconds and joules of a step of so many of prompts, shape (n, 2)."""
+    """Tokens, and seconds and joules of a step of so many of prompts, shape (n, 2). Estimate: all
+    prompts of a step are of one length.
+    """
     shorter = max(prompt // 2, 1)
     lengths = [shorter, *(prompt for _ in _PROMPTS)] if shorter < prompt else [1, 2, 4, 8]
     batch = [1, *_PROMPTS] if shorter < prompt else [1] * 4

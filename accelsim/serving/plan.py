@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from accelsim.catalog import engines as engine_catalog
 from accelsim.catalog.devices import refuse_several
@@ -33,6 +34,8 @@ from accelsim.workloads.model import Workload
 from accelsim.workloads.sharding import Shard
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from accelsim.hardware.cluster import Cluster
     from accelsim.hardware.profile import DeviceProfile
 
@@ -196,7 +199,7 @@ def _check_served(options: RunOptions) -> None:
 
 
 def replica_plan(
-    workload: Any,
+    workload: str | Path | Workload | Module,
     device: str | DeviceProfile,
     run_options: RunOptions,
     options: ServingOptions,

@@ -57,7 +57,7 @@ from accelsim.serving.search_space import SearchSpace
 from accelsim.serving.serve import described, serve
 from accelsim.serving.trust import ServedRun
 from accelsim.simulation.randomness import RandomStreams
-from accelsim.workloads.graph import BoolArray, FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from accelsim.workloads.model import Workload
@@ -194,7 +194,7 @@ class _Grid:
         return {"load": described(self.arrivals), "engine": self.engine_name, "slo": slo}
 
     @property
-    def limits(self) -> tuple[Any, Any]:
+    def limits(self) -> tuple[IntArray, IntArray]:
         """Both limits of every configuration of a layout."""
         pairs = product(self.space.max_seqs, self.space.max_batch_tokens)
         seqs, tokens = np.array([(s, t) for s, t in pairs if t >= s]).T
@@ -213,14 +213,10 @@ class _Grid:
             if report is not None:
                 report(index, len(layouts), device)
             options = replace(self.options, tp=tp, pp=pp, ep=ep)
-            try:
-                if (layout := self._priced(device, precision, options, load)) is not None:
-                    ranks[device, precision].append(layout)
-            except InputError as error:
-                self.rejected[_reason(error)] += len(self.limits[0])
+            ranks[device, precision] += self._priced(device, precision, options, load)
         for alike in ranks.values():
-            for one_layout in alike:
-                self._add_together(one_layout)
+            for layout in alike:
+                self._add_together(layout)
             if not self.space.together and load.output_tokens > 1:
                 self._add_splits(alike)
 
@@ -233,20 +229,28 @@ class _Grid:
 
     def _priced(
         self, device: str, precision: str | None, options: ServingOptions, load: LoadShape
-    ) -> PricedRanks | None:
-        """Ranks with their steps priced; None where the device has no price."""
+    ) -> list[PricedRanks]:
+        """Ranks with their steps priced; none where they cannot run or have no price: their limits
+        are counted by the reason.
+        """
+        run_options, reason = self._of_precision(precision), _UNPRICED
+        try:
+            resolved = resolve(self.workload, device, run_options)
+            self.workload_name = resolved.workload.name
+            self.notices = resolved.workload.notices
+            self.left_out = _NO_GUESSES if predicted_tokens(resolved.workload) else ""
+            if device_price(resolved.device, self.price).usd_per_hour is not None:
+                run = deployed_run(resolved, run_options, options, self.engine)
+                return [priced_ranks(run, self.engine, options, load, self.limits)]
+        except InputError as error:
+            reason = _reason(error)
+        self.rejected[reason] += len(self.limits[0])
+        return []
+
+    def _of_precision(self, precision: str | None) -> RunOptions:
+        """Run options with a precision; their own where None."""
         model = replace(self.run.model, precision=precision or self.run.model.precision)
-        run_options = replace(self.run, model=model)
-        resolved = resolve(self.workload, device, run_options)
-        self.workload_name = resolved.workload.name
-        self.notices = resolved.workload.notices
-        self.left_out = _NO_GUESSES if predicted_tokens(resolved.workload) else ""
-        if device_price(resolved.device, self.price).usd_per_hour is None:
-            self.rejected[_UNPRICED] += len(self.limits[0])
-            return None
-        own = self.engine
-        run = deployed_run(resolved, run_options, options, own)
-        return priced_ranks(run, own, options, load, self.limits)
+        return replace(self.run, model=model)
 
     def _add_together(self, ranks: PricedRanks) -> None:
         """Replicas that do all of a request; as many as a rate needs."""
@@ -256,7 +260,9 @@ class _Grid:
         self._add(ranks, points, _Counts(replicas, served if rate is None else rate))
 
     def _add_splits(self, alike: Sequence[PricedRanks]) -> None:
-        """Replicas of one device and format with prompts apart, in numbers that keep both busy."""
+        """Replicas of one device and format with prompts apart, in numbers that keep both busy
+        (Zhong et al., DistServe, OSDI 2024, section 4).
+        """
         alone = [layout for layout in alike if layout.options.pp == layout.options.ep == 1]
         rate = self.arrivals.rate_per_s
         for prompts, further in product(alone, alike):
@@ -275,7 +281,9 @@ class _Grid:
                 self._add(further, points, _Counts(replicas, both, tp, needed))
 
     def _add(self, ranks: PricedRanks, points: Mapping[str, FloatArray], counts: _Counts) -> None:
-        """A layout's configurations: those of no more devices than there may be."""
+        """A layout's configurations: those of no more devices than there may be. Estimate: all
+        devices are paid all the time.
+        """
         run, options = ranks.run, ranks.options
         devices = counts.replicas * options.devices_per_replica
         devices = devices + counts.prompt_replicas * counts.prompt_tp
@@ -342,14 +350,12 @@ class _Grid:
         return sorted(rows_found, key=lambda row: (not row["meets_targets"], row[price]))
 
     def _resolved(self, row: Values) -> ResolvedRun:
-        model = replace(self.run.model, precision=row["precision"])
-        return resolve(self.workload, str(row["device"]), replace(self.run, model=model))
+        return resolve(self.workload, str(row["device"]), self._of_precision(row["precision"]))
 
     def _simulated(self, row: Values, seed: int) -> Document:
         names = ("tp", "pp", "ep", "max_seqs", "max_batch_tokens")
         limits: Document = {name: int(row[name]) for name in names}
         options = replace(self.options, **limits)
-        model = replace(self.run.model, precision=row["precision"])
         arrivals, most = self.arrivals, _MORE_REPLICAS
         if isinstance(arrivals, Arrivals) and arrivals.users is not None:
             users = row["sequences"] * row["replicas"] + row["prefill_replicas"]
@@ -360,7 +366,7 @@ class _Grid:
                 str(row["device"]),
                 arrivals,
                 self._with_replicas(options, row, added),
-                replace(self.run, model=model),
+                self._of_precision(row["precision"]),
                 self.price,
                 seed=seed,
                 intervals=False,
@@ -455,7 +461,7 @@ def _different(columns: Values, meets: BoolArray, count: int) -> list[list[Value
     """The cheapest layouts: of each, configurations that run different batches, cheapest first."""
     rows = np.flatnonzero(meets)
     cost = columns["cost_usd_per_million_tokens"][rows]
-    layouts: dict[tuple[Any, ...], dict[float, int]] = {}
+    layouts: dict[tuple[object, ...], dict[float, int]] = {}
     for row in rows[np.lexsort((columns["tpot_s"][rows], cost))].tolist():
         layout = tuple(columns[name][row] for name in _LAYOUT)
         if layout in layouts or len(layouts) < count:
@@ -467,7 +473,7 @@ def _rows(columns: Values, rows: Sequence[int]) -> list[Values]:
     return [{name: _plain(column[row]) for name, column in columns.items()} for row in rows]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: np.generic) -> object:
     """A number or text of its own; None where unknown."""
     number = value.item()
     return None if isinstance(number, float) and math.isnan(number) else number

@@ -17,6 +17,7 @@ from accelsim.errors import DoesNotFitError
 from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price
 from accelsim.estimation.passes import check_effect
 from accelsim.estimation.resolution import refuse_unused
+from accelsim.plain import Document, Values
 from accelsim.result import Metric
 from accelsim.serving.deployment import Deployment, PoolPlan, deployment, simulate
 from accelsim.serving.figures import result_of
@@ -78,30 +79,41 @@ def serve(
         InputError: If a name, size or choice is wrong, or the model does not fit; its subclasses
             say which.
     """
-    serving_fields = {name: keywords.pop(name) for name in _OPTION_FIELDS & keywords.keys()}
-    served = replace(options or ServingOptions(), **serving_fields)
+    served = _with_fields(options or ServingOptions(), keywords)
     chosen, paid = options_and_price(run, price, keywords)
     streams = RandomStreams(seed)
     planned = partial(deployment, workload, device, chosen, options=served, price=paid, steps=steps)
     arrivals, columns, plan = _loaded(planned, arrivals, streams)
-    users = arrivals.users or 0 if isinstance(arrivals, Arrivals) else 0
     if steps is None:
         plan = priced_alone(plan, len(columns))
     _check_used(served, chosen, plan.pools[0].plan)
-    simulated = partial(_simulated, columns, described(arrivals), streams, users, progress)
+    simulated = partial(_simulated, columns, described(arrivals), streams, progress)
     result, is_interrupted = simulated(plan)
     if not intervals or is_interrupted:
         return result
-    ends = [_metrics_of(*simulated(other_plan)) for other_plan in _ends(plan)]
-    if steps is None and len(plan.models) == 1 and plan.pools[0].plan.is_guessing_unsaid:
+    ends = [_metrics_of(*simulated(end)) for end in _ends(plan)]
+    if steps is None and _is_guessing_unsaid(plan):
         guessing = replace(served, speculation=USUAL_GUESSES)
         with suppress(DoesNotFitError):  # the layers that guess
-            other_plan = planned(options=guessing, max_context=columns.longest)
-            ends.append(_metrics_of(*simulated(other_plan)))
-            told = _unsaid(result.metrics, ends[-1])
-            result = replace(result, warnings=(*result.warnings, told))
-    ranges = _intervals(result, [pool.served for pool in plan.pools], *ends) if ends else {}
-    return replace(result, intervals={**ranges, **result.intervals})
+            end = planned(options=guessing, max_context=columns.longest)
+            ends.append(_metrics_of(*simulated(end)))
+            warning = _unsaid(result.metrics, ends[-1])
+            result = replace(result, warnings=(*result.warnings, warning))
+    if ends:
+        ranges = _intervals(result, [pool.served for pool in plan.pools], *ends)
+        result = replace(result, intervals={**ranges, **result.intervals})
+    return result
+
+
+def _with_fields(options: ServingOptions, keywords: Document) -> ServingOptions:
+    """Options with those of the keywords that are fields of theirs, which are taken out."""
+    names = _OPTION_FIELDS & keywords.keys()
+    return replace(options, **{name: keywords.pop(name) for name in names})
+
+
+def _is_guessing_unsaid(plan: Deployment) -> bool:
+    """Whether a fleet's only model has layers that guess tokens, and nobody says if they do."""
+    return len(plan.models) == 1 and plan.pools[0].plan.is_guessing_unsaid
 
 
 def _loaded(
@@ -155,13 +167,13 @@ def _metrics_of(result: ServingResult, is_interrupted: bool) -> Mapping[str, Met
 
 def _simulated(
     columns: RequestColumns,
-    load: Mapping[str, Any],
+    load: Values,
     streams: RandomStreams,
-    users: int,
     progress: Progress | None,
     fleet: Deployment,
 ) -> tuple[ServingResult, bool]:
     """A fleet under requests, and whether its simulation was interrupted."""
+    users = load.get("users") or 0
     simulated = simulate(fleet, columns, users=users, streams=streams, progress=progress)
     result = result_of(fleet, simulated, load=load, seed=streams.seed, is_closed=users > 0)
     return result, simulated.fleet.is_interrupted
@@ -186,22 +198,28 @@ def _check_used(options: ServingOptions, run: RunOptions, plan: ReplicaPlan) -> 
     check_effect(run.model, plan.run)
     sizes = ("batch", "seq_len", "output_len")
     unused = {name: (getattr(run.shape, name), "the load says it") for name in sizes}
-    model = plan.run.workload
     if plan.is_continuous:
         unused["batch_window_s"] = options.batch_window_s, "batches are never waited for"
+    unused |= _unused_of_model(options, plan.run.workload)
+    if options.autoscale is None and options.outages is None:
+        reason = "no replica starts later"
+        usual = ServingOptions().storage
+        unused["provisioning_s"] = options.provisioning_s, reason
+        unused["storage"] = None if options.storage == usual else options.storage, reason
+    refuse_unused(unused)
+
+
+def _unused_of_model(options: ServingOptions, model: Workload) -> dict[str, tuple[object, str]]:
+    """Options, and why a model has no use for them; None for those that are not given."""
+    unused: dict[str, tuple[object, str]] = {}
     if not model.autoregressive:
-        for name in _OF_TOKENS:
-            unused[name] = getattr(options, name) or None, f"{model.name} generates no tokens"
+        reason = f"{model.name} generates no tokens"
+        unused |= {name: (getattr(options, name) or None, reason) for name in _OF_TOKENS}
     if not model.has_experts and options.ep > 1:
         unused["ep"] = options.ep, f"{model.name} has no experts"
     if options.ep == 1:
         unused["expert_skew"] = options.expert_skew or None, "no ranks share the experts: give ep"
-    if options.autoscale is None and options.outages is None:
-        why = "no replica starts later"
-        usual = ServingOptions().storage
-        unused["provisioning_s"] = options.provisioning_s, why
-        unused["storage"] = None if options.storage == usual else options.storage, why
-    refuse_unused(unused)
+    return unused
 
 
 def _scaled(z: float, pool: PoolPlan) -> StepTimes:
@@ -215,7 +233,8 @@ def _intervals(
     result: ServingResult, served: Sequence[ServedRun], *ends: Mapping[str, Metric]
 ) -> dict[str, tuple[float, float]]:
     """Least and largest of each figure over the ends of the step times' interval, and no narrower
-    than its measured like.
+    than its measured like. Estimate: what lies between two ends of step times lies between the
+    figures at these ends.
     """
     ranges = {}
     for name, metric in result.metrics.items():
@@ -235,7 +254,7 @@ def simulate_plan(
     columns: RequestColumns,
     price: DevicePrice,
     streams: RandomStreams,
-    load: Mapping[str, Any] | None = None,
+    load: Values | None = None,
     hopeless: Callable[[RequestLog, float], bool] | None = None,
 ) -> ServingResult:
     """Simulate like replicas under requests.
@@ -257,7 +276,7 @@ def simulate_plan(
     return result_of(fleet, simulated, load=load or {}, seed=streams.seed, is_closed=False)
 
 
-def described(arrivals: Arrivals | RequestColumns) -> dict[str, Any]:
+def described(arrivals: Arrivals | RequestColumns) -> Document:
     """A load, for a result's inputs."""
     if isinstance(arrivals, RequestColumns):
         return {"requests": len(arrivals)}

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsim.errors import InvalidValueError
+from accelsim.serving.curves import paid_s
 from accelsim.serving.loads.requests import RequestColumns, RequestLog
 from accelsim.serving.replicas.autoscaling import Autoscaler, ScalingPolicy
 from accelsim.serving.replicas.fleet import ArrivalQueue, ReplicaFleet
@@ -58,6 +59,11 @@ def build(columns, *, parts=1, replicas=2, limits=None, most=None, start_s=0.0, 
         fleet.handover = moves.take
     choice.refresh(fleet)
     return log, fleet, pools, choice
+
+
+def paid_time_s(fleet, index):
+    """Seconds that a replica is paid in the whole run."""
+    return float(paid_s(fleet, index, np.array([0.0, fleet.now_s]))[0])
 
 
 def check(log, fleet):
@@ -123,7 +129,7 @@ def test_losses_lose_no_request(seed, is_spot, parts):
     fleet.run()
     check(log, fleet)
     assert losses.losses or log.finish_s[0] < 5
-    paid = [fleet.paid_time_s(place, 0.0) for place in pools[-1].members]
+    paid = [paid_time_s(fleet, index) for index in pools[-1].members]
     assert all(time_s <= fleet.now_s * (1 + 1e-12) for time_s in paid)
     if not is_spot:
         assert paid == pytest.approx([fleet.now_s] * len(paid))
@@ -152,7 +158,7 @@ def test_replicas_come_with_the_load_after_their_start_and_go_with_it(metric, ta
     assert min(spans[0][0] for spans in fleet.paid_s[1:]) == first
     assert min(begun) >= times[0]
     assert len(pools[0].live) <= 2
-    assert sum(fleet.paid_time_s(p, 0.0) for p in pools[0].members) < 6 * fleet.now_s
+    assert sum(paid_time_s(fleet, index) for index in pools[0].members) < 6 * fleet.now_s
 
 
 def test_requests_beyond_what_is_admitted_are_refused_by_name():

@@ -143,6 +143,9 @@ class Arrivals:
     def steady(self, inside: float) -> Arrivals:
         """The same load with as many requests as a steady state needs, where no number is given.
 
+        Estimate: those in service are replaced `_TURNOVERS` times; tools of sessions keep as many
+        waiting as come while they run (Little, Operations Research 9(3), 1961).
+
         Args:
             inside: Requests in service at a time.
         """
@@ -213,6 +216,9 @@ def _poisson(_: Arrivals, rate: float, count: int, generator: np.random.Generato
 
 
 def _gamma(load: Arrivals, rate: float, count: int, generator: np.random.Generator) -> FloatArray:
+    """Gaps of a gamma distribution, whose squared coefficient of variation is one over its shape
+    (Law, Simulation Modeling and Analysis, 2015).
+    """
     shape = 1.0 / load.cv**2
     return np.cumsum(generator.standard_gamma(shape, count)) / (shape * rate)
 

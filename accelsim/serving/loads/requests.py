@@ -98,8 +98,8 @@ class RequestColumns:
         return len(self) / max(self.start_count, 1)
 
     def hit_tokens(self) -> IntArray:
-        """Tokens of each prompt that a cache which forgets nothing has, of requests that come in
-        their order, shape (n,).
+        """Tokens of each prompt that a cache has, of requests that come in their order, shape (n,).
+        Estimate: the cache forgets nothing.
         """
         if self.prefix_group is None or self.prefix_tokens is None:
             return np.broadcast_to(np.int64(0), len(self))

@@ -104,7 +104,8 @@ def in_sessions(
     starts_s: FloatArray,
     tool_tokens: IntArray,
 ) -> RequestColumns:
-    """Requests as calls of sessions: all first calls, then all second ones, and so on.
+    """Requests as calls of sessions: all first calls, then all second ones, and so on. Estimate: a
+    call repeats all that was said in its context.
 
     Args:
         columns: What each call that begins a context says, and what each generates, shape (n,);

@@ -17,18 +17,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.files.plainfile import parse_values, read_plain, table_rows, text_lines
 from accelsim.frozen import frozen
+from accelsim.plain import Values
 from accelsim.serving.loads.requests import LONGEST_TOKENS, RequestColumns
 from accelsim.serving.loads.trace_sessions import LINKS, linked
 from accelsim.serving.replicas.shared_blocks import SharedBlocks
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
+T = TypeVar("T")
 #: Columns of the arrival, with the seconds of their unit.
 _TIMES = {"arrival_s": 1.0, "arrived_at": 1.0, "timestamp": 1e-3, "TIMESTAMP": 1.0}
 _PROMPTS = ("prompt_tokens", "num_prefill_tokens", "input_length", "ContextTokens")
@@ -42,7 +45,7 @@ _ROW_VALUES = 8
 #: OpenAI's rule of thumb for English text (help centre, "What are tokens").
 _CHARACTERS_PER_TOKEN = 4
 #: Time, prompt, output, hashes, and what is said of sessions.
-Row = tuple[Any, Any, Any, Any, Any]
+Row = tuple[object, object, object, Any, Sequence[object] | None]
 
 
 @frozen(eq=False)
@@ -84,14 +87,8 @@ def read_trace(path: Path, limit: int | None = None) -> Trace:
         raise InvalidValueError("arrivals", str(path), "a file ending in .csv, .jsonl or .json")
     if limit is not None and limit < 1:
         raise InvalidValueError("requests", limit, "a whole number >= 1")
-    columns = _Columns()
     try:
-        rows = islice(_READERS[path.suffix](path), limit)
-        while batch := list(islice(rows, _PART_ROWS)):
-            columns.add(batch)
-            if columns.seen > _MOST_ROWS:
-                problem = f"more than {_MOST_ROWS:,} rows, the most that are read; set a limit"
-                raise ProfileError(str(path), [problem])
+        columns = _read_columns(path, limit)
     except KeyError as error:
         known_names = ", ".join((*_TIMES, *_PROMPTS, *_OUTPUTS))
         problem = f"no column for the {error.args[0]}; known are {known_names}"
@@ -104,6 +101,17 @@ def read_trace(path: Path, limit: int | None = None) -> Trace:
     return columns.trace()
 
 
+def _read_columns(path: Path, limit: int | None) -> _Columns:
+    columns = _Columns()
+    rows = islice(_READERS[path.suffix](path), limit)
+    while batch := list(islice(rows, _PART_ROWS)):
+        columns.add(batch)
+        if columns.seen > _MOST_ROWS:
+            problem = f"more than {_MOST_ROWS:,} rows, the most that are read; set a limit"
+            raise ProfileError(str(path), [problem])
+    return columns
+
+
 class _FormError(Exception):
     """A JSON file of no known form."""
 
@@ -113,52 +121,62 @@ class _Columns:
 
     def __init__(self) -> None:
         self.count, self.seen, self.skips = 0, 0, Counter[str]()
-        self._parts: list[tuple[FloatArray, Any, Any]] = []
+        self._parts: list[tuple[FloatArray, NDArray[np.int32], NDArray[np.int32]]] = []
         self._blocks = SharedBlocks()
         self._has_times = True
         self._rows: list[IntArray] = []
-        self._links: list[Any] = []
+        self._links: list[Sequence[object]] = []
 
+    @np.errstate(invalid="ignore")
     def add(self, rows: Sequence[Row]) -> None:
         """Take rows."""
-        self.seen += len(rows)
-        is_cut = np.array([row is _CUT for row in rows])
         times, prompts, outputs, hashes, links = zip(*rows, strict=True)
-        self._has_times = times[0] is not _TIMELESS
-        time_s = _seconds(times) if self._has_times else np.zeros(len(rows))
+        time_s, follows = self._arrivals(times, links)
+        prompt, output = _numbers(prompts), _numbers(outputs)
+        problems = {
+            "cut short, or not of the file's form": np.array([row is _CUT for row in rows]),
+            "no time": ~np.isfinite(time_s) & ~follows,
+            "no length, or one below 0": ~((prompt >= 0) & (output >= 0)),
+            "no tokens in or out": (prompt < 1) | (output < 1),
+            f"more than {LONGEST_TOKENS:,} tokens": np.fmax(prompt, output) > LONGEST_TOKENS,
+        }
+        keep = self._without(problems)
+        kept_rows, count_before = np.flatnonzero(keep), self.count
+        self.count += len(kept_rows)
+        self._parts.append(
+            (time_s[keep], prompt[keep].astype(np.int32), output[keep].astype(np.int32))
+        )
+        self._rows.append(kept_rows + self.seen)
+        self.seen += len(rows)
+        if self._links or any(links):
+            self._links += [_NO_LINK] * (count_before - len(self._links))
+            self._links += [links[row] or _NO_LINK for row in kept_rows.tolist()]
+        if self._blocks.are_shared or any(hashes):
+            self._blocks.fill(count_before)
+            self._blocks.add(hashes[row] for row in kept_rows.tolist())
+
+    def _without(self, problems: Mapping[str, BoolArray]) -> BoolArray:
+        """Rows with no problem; the others are counted by their first one."""
+        wrong = np.stack(list(problems.values()))
+        keep: BoolArray = np.logical_not(wrong.any(axis=0))
+        first_reasons = np.argmax(wrong, axis=0)[~keep]
+        counts = np.bincount(first_reasons, minlength=len(problems)).tolist()
+        self.skips.update({reason: n for reason, n in zip(problems, counts, strict=True) if n})
+        return keep
+
+    def _arrivals(
+        self, times: Sequence[object], links: Sequence[Sequence[object] | None]
+    ) -> tuple[FloatArray, BoolArray]:
+        """Seconds of each row, and whether it follows another and has none."""
         follows = np.array([link is not None and link[_PARENT] not in _EMPTY for link in links])
+        self._has_times = times[0] is not _TIMELESS
+        time_s = _seconds(times) if self._has_times else np.zeros(len(times))
         time_s[follows] = np.nan
-        with np.errstate(invalid="ignore"):
-            early = time_s[(time_s < 0) & np.isfinite(time_s)]
+        early = time_s[(time_s < 0) & np.isfinite(time_s)]
         if len(early):
             remedy = "Count the times from the first request."
             raise InvalidValueError("arrival_s", float(early.min()), "times >= 0", remedy)
-        prompt, output = _numbers(prompts), _numbers(outputs)
-        keep = np.ones(len(rows), dtype=bool)
-        with np.errstate(invalid="ignore"):
-            for reason, wrong in (
-                ("cut short, or not of the file's form", is_cut),
-                ("no time", ~np.isfinite(time_s) & ~follows),
-                ("no length, or one below 0", ~((prompt >= 0) & (output >= 0))),
-                ("no tokens in or out", (prompt < 1) | (output < 1)),
-                (f"more than {LONGEST_TOKENS:,} tokens", np.fmax(prompt, output) > LONGEST_TOKENS),
-            ):
-                self._skip(reason, keep & wrong)
-                keep &= ~wrong
-        self.count += int(keep.sum())
-        lengths = prompt[keep].astype(np.int32), output[keep].astype(np.int32)
-        self._parts.append((time_s[keep], *lengths))
-        self._rows.append(np.flatnonzero(keep) + self.seen - len(rows))
-        if self._links or any(links):
-            self._links += [_NO_LINK] * (self.count - int(keep.sum()) - len(self._links))
-            self._links += [links[index] or _NO_LINK for index in np.flatnonzero(keep).tolist()]
-        if self._blocks.are_shared or any(hashes):
-            self._blocks.fill(self.count - int(keep.sum()))
-            self._blocks.add(hashes[index] for index in np.flatnonzero(keep).tolist())
-
-    def _skip(self, reason: str, wrong: BoolArray) -> None:
-        if wrong.any():
-            self.skips[reason] += int(wrong.sum())
+        return time_s, follows
 
     def trace(self) -> Trace:
         """All requests by arrival; those of one time in their order."""
@@ -166,7 +184,7 @@ class _Columns:
             np.concatenate(column) for column in zip(*self._parts, strict=True)
         )
         self._parts = []
-        order: Any = slice(None)
+        order: IntArray | slice = slice(None)
         starts_s = times[~np.isnan(times)]
         unsorted_count = int((np.diff(starts_s) < 0).sum())
         if unsorted_count or len(starts_s) < len(times):
@@ -189,33 +207,32 @@ class _Columns:
         return Trace(columns, dict(self.skips), self._has_times, unsorted_count)
 
 
-def _numbers(values: Iterable[Any]) -> FloatArray:
+def _numbers(values: Sequence[object]) -> FloatArray:
     """Numbers; NaN for what is none."""
     import pandas as pd
 
-    listed = list(values)
     try:
-        numbers: Any = pd.to_numeric(pd.Series(listed, dtype=object), errors="coerce")
+        numbers = pd.to_numeric(pd.Series(list(values), dtype=object), errors="coerce")
     except (OverflowError, UnicodeEncodeError):  # beyond a double, or a lone surrogate
-        numbers = [_number(value) for value in listed]
+        return np.array([_number(value, math.nan) for value in values])
     return np.array(numbers, dtype=np.float64)
 
 
-def _number(value: Any) -> float:
+def _number(value: Any, otherwise: T) -> float | T:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        return math.nan
+        return otherwise
 
 
-def _seconds(values: Sequence[Any]) -> FloatArray:
+def _seconds(values: Sequence[object]) -> FloatArray:
     """Seconds of numbers, or of dates and times; one without a zone is UTC."""
     import pandas as pd
 
     times_s = _numbers(values)
     is_text = np.isnan(times_s) & np.array([isinstance(value, str) for value in values])
     if is_text.any():
-        chosen = [values[index] for index in np.flatnonzero(is_text).tolist()]
+        chosen = [str(values[index]) for index in np.flatnonzero(is_text).tolist()]
         texts = pd.Series([text.encode(errors="replace").decode() for text in chosen])
         moments = pd.to_datetime(texts, utc=True, errors="coerce", format="ISO8601")
         since = (moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
@@ -233,33 +250,39 @@ _NO_LINK = (None,) * len(LINKS)
 def _csv_rows(path: Path) -> Iterator[Row]:
     reader = table_rows(path, _MOST_BYTES)
     header = next(reader, [])
-    places, scale = [], 1.0
-    for quantity, names in (("arrival", _TIMES), ("prompt", _PROMPTS), ("output", _OUTPUTS)):
-        matching = [name for name in names if name in header]
-        if not matching:
-            raise KeyError(quantity)
-        places.append(header.index(matching[0]))
-        scale = _TIMES[matching[0]] if quantity == "arrival" else scale
-    time, prompt, output = places
-    links = [header.index(name) if name in header else None for name in LINKS]
-    is_linked = any(column is not None for column in links)
-    places += filter(None, links)
+    time = _column(header, "arrival", _TIMES)
+    prompt, output = _column(header, "prompt", _PROMPTS), _column(header, "output", _OUTPUTS)
+    scale = _TIMES[header[time]]
+    link_columns = {name: header.index(name) for name in LINKS if name in header}
+    last = max(time, prompt, output, *link_columns.values())
     for row in reader:
-        if len(row) > max(places):
-            link = tuple(None if at is None else row[at] for at in links) if is_linked else None
+        if len(row) > last:
+            link = None
+            if link_columns:
+                link = tuple(row[link_columns[n]] if n in link_columns else None for n in LINKS)
             yield _scaled(row[time], scale), row[prompt], row[output], None, link
         elif row:
             yield _CUT
 
 
-def _scaled(value: Any, scale: float) -> Any:
+def _column(header: Sequence[str], quantity: str, names: Iterable[str]) -> int:
+    """Column of the first of some names that a header has.
+
+    Raises:
+        KeyError: With the quantity, if it has none.
+    """
+    for name in names:
+        if name in header:
+            return header.index(name)
+    raise KeyError(quantity)
+
+
+def _scaled(value: object, scale: float) -> object:
     """A time in seconds; dates as they are."""
     if scale == 1.0:
         return value
-    try:
-        return float(value) * scale
-    except (TypeError, ValueError, OverflowError):
-        return value
+    number = _number(value, None)
+    return value if number is None else number * scale
 
 
 def _json_lines(path: Path) -> Iterator[Row]:
@@ -275,7 +298,7 @@ def _json_lines(path: Path) -> Iterator[Row]:
         yield _json_row(row) if isinstance(row, dict) else _CUT
 
 
-def _json_row(row: Mapping[str, Any]) -> Row:
+def _json_row(row: Values) -> Row:
     time = next((name for name in _TIMES if name in row), None)
     prompt = next((row[name] for name in _PROMPTS if name in row), None)
     output = next((row[name] for name in _OUTPUTS if name in row), None)
@@ -309,7 +332,7 @@ def _json_rows(path: Path) -> Iterator[Row]:
         yield time, prompt, output, None, None
 
 
-def _talk(talk: Any) -> Row:
+def _talk(talk: object) -> Row:
     """Tokens of the first two turns of a conversation."""
     turns = talk.get("conversations") if isinstance(talk, dict) else None
     turns = turns if isinstance(turns, list) else []

@@ -194,40 +194,46 @@ class ReplicaFleet:
             replica.tally.close()
 
     def _run(self, progress: Callable[[int, float], None] | None) -> None:
-        arrivals, replicas, ready, events = self.arrivals, self.replicas, self._ready, self._events
+        arrivals = self.arrivals
         is_changed = bool(self.controls)
         is_watched = arrivals.reacts or is_changed
-        came, arrival_s = 0, arrivals.next_s
+        came = 0
         while True:
-            while events and ready[events[0][1]] != events[0][0]:
-                heapq.heappop(events)
-            event_s = events[0][0] if events else NEVER
+            event_s, arrival_s = self._next_event_s(), arrivals.next_s
             if is_changed and self._act(min(event_s, arrival_s)):
-                arrival_s = arrivals.next_s
                 continue
-            if event_s > arrival_s:
-                self.now_s = arrival_s
-                self.dispatch(arrivals.pop())
-                arrival_s = arrivals.next_s
-                came += 1
-                if progress is not None and came % _PROGRESS_EVERY == 0:
-                    progress(came, self.now_s)
+            if event_s <= arrival_s:
+                if event_s == NEVER:
+                    return
+                self._advance(is_watched)
                 continue
-            if event_s == NEVER:
-                return
-            index = events[0][1]
-            replica = replicas[index]
-            self.now_s = event_s
-            ended = replica.advance()
-            ready[index] = ready_s = replica.ready_s
-            if ready_s == NEVER:
-                heapq.heappop(events)
-            else:
-                heapq.heapreplace(events, (ready_s, index))
-            if ended and is_watched:
-                replica.ended_count += len(ended)
-                self._note_ends(index, ended)
-                arrival_s = arrivals.next_s
+            self.now_s = arrival_s
+            self.dispatch(arrivals.pop())
+            came += 1
+            if progress is not None and came % _PROGRESS_EVERY == 0:
+                progress(came, arrival_s)
+
+    def _next_event_s(self) -> float:
+        """Time of the next event of a replica; void ones are dropped."""
+        ready, events = self._ready, self._events
+        while events and ready[events[0][1]] != events[0][0]:
+            heapq.heappop(events)
+        return events[0][0] if events else NEVER
+
+    def _advance(self, is_watched: bool) -> None:
+        """Pass the next event of a replica; what ends is told where somebody waits for it."""
+        event_s, index = self._events[0]
+        replica = self.replicas[index]
+        self.now_s = event_s
+        ended = replica.advance()
+        self._ready[index] = ready_s = replica.ready_s
+        if ready_s == NEVER:
+            heapq.heappop(self._events)
+        else:
+            heapq.heapreplace(self._events, (ready_s, index))
+        if ended and is_watched:
+            replica.ended_count += len(ended)
+            self._note_ends(index, ended)
 
     def _note_ready(self, index: int) -> None:
         """Queue a replica's next event where it has changed."""
@@ -322,8 +328,3 @@ class ReplicaFleet:
         waiting, self._parked = self._parked, deque()
         for request in waiting:
             self.dispatch(request)
-
-    def paid_time_s(self, index: int, start_s: float) -> float:
-        """Seconds that a replica is paid from some time to the last event."""
-        ends = [(b, self.now_s if end is None else end) for b, end in self.paid_s[index]]
-        return sum(max(0.0, end - max(begun, start_s)) for begun, end in ends)

@@ -40,7 +40,9 @@ class AloneSteps(StepsAround):
     further: Callable[[int, int], tuple[float, float]]
 
     def step(self, *batch: *StepBatch) -> tuple[float, float]:
-        """One step; see `StepTimes`."""
+        """One step; see `StepTimes`. The keys of one prompt with nothing cached are those of causal
+        attention (Vaswani et al., NeurIPS 2017).
+        """
         tokens, keys, sequences, _ = batch
         if tokens and not sequences and 2 * keys == tokens * (tokens + 1):
             return self.prompt(tokens)
@@ -79,7 +81,9 @@ def _alone(plan: ReplicaPlan) -> ReplicaPlan:
 
 
 def _price(plan: ReplicaPlan, which: slice, prompt: int, output: int) -> tuple[float, float]:
-    """Seconds and joules of some passes of a request alone, the host's time per step included."""
+    """Seconds and joules of some passes of a request alone, the host's time per step included.
+    Estimate: the device takes its idle power on top of the passes' energy.
+    """
     run = replace(plan.run, batch=1, seq_len=prompt, output_len=output)
     passes = run_passes(run)
     priced = simulated(run, replace(passes, passes=passes.passes[which])).passes

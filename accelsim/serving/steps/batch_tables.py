@@ -24,7 +24,8 @@ _BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 51
 def batch_tables(
     run: ResolvedRun, options: RunOptions, *, max_batch: int, overhead_s: float
 ) -> TabulatedSteps:
-    """Times of batches, each alone from its copy to its result.
+    """Times of batches, each alone from its copy to its result. Estimate: in the part of
+    its latency that other batches could overlap, a batch alone leaves the device idle.
 
     Args:
         run: The model on its device.

@@ -77,7 +77,9 @@ class PipelinedSteps(StepsAround):
     budget: int
 
     def step(self, *batch: *StepBatch) -> tuple[float, float]:
-        """A round of all batches: the time of one of them through all stages."""
+        """A round of all batches: the time of one of them through all stages, as many batches in
+        flight as there are stages (Yu et al., Orca, OSDI 2022, section 4).
+        """
         prefill_tokens, prefill_keys, sequences, decode_keys = batch
         tokens, count = min(prefill_tokens, self.budget), -(-sequences // self.stages)
         keys = prefill_keys * tokens / prefill_tokens if prefill_tokens else 0.0
@@ -93,7 +95,7 @@ class PipelinedSteps(StepsAround):
         return seconds, joules
 
     def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
-        """Rounds of the same sequences; see `StepTimes`."""
+        """Rounds of the same sequences; see `StepTimes`. Estimate: sequences are spread evenly."""
         batch_count = -(-count // self.stages)
         seconds, joules = self.inner.decode_run(batch_count, context * batch_count / count, n)
         return seconds, joules * min(self.stages, count)
@@ -118,7 +120,9 @@ class SpeculativeSteps(StepsAround):
     draft: StepTimes | None = None
 
     def step(self, *batch: *StepBatch) -> tuple[float, float]:
-        """One step; see `StepTimes`."""
+        """One step, an E-th of a step that checks guesses (Leviathan et al., ICML 2023); see
+        `StepTimes`.
+        """
         prefill_tokens, prefill_keys, sequences, cached = batch
         share = self.kept_tokens if sequences else 1.0
         tokens, keys = round(prefill_tokens * share), prefill_keys * share
@@ -132,7 +136,9 @@ class SpeculativeSteps(StepsAround):
         return seconds / share, joules / share
 
     def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
-        """Steps of the same sequences; see `StepTimes`."""
+        """Steps of the same sequences, each an E-th of one that checks guesses (Leviathan et al.,
+        ICML 2023); see `StepTimes`.
+        """
         seconds, joules = self.inner.decode_run(count, context, n)
         guesses = self._guesses(count, context, n)
         return (seconds + guesses[0]) / self.kept_tokens, (joules + guesses[1]) / self.kept_tokens

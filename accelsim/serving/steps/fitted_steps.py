@@ -84,12 +84,12 @@ class _Line:
     per_sequence: float
 
     def value(self, prefill: float, keys: float, count: float, cached: float) -> float:
-        """Of one step."""
+        """Of one step; its form is that of Agrawal et al., OSDI 2024, section 4."""
         slopes = self.per_prefill_key * keys + self.per_decode_key * cached
         return self.over_tokens(prefill + count) + slopes + self.per_sequence * count
 
     def over_tokens(self, tokens: float) -> float:
-        """What its tokens take; beyond the last bend along the last piece."""
+        """What its tokens take. Estimate: beyond the last bend it goes on along the last piece."""
         at, values = self.tokens, self.at
         if tokens > at[-1]:
             slope = (values[-1] - values[-2]) / (at[-1] - at[-2])
@@ -124,7 +124,9 @@ class FittedSteps:
         return self.seconds.value(*batch), joules
 
     def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
-        """Steps of the same sequences: their caches grow by a token each; see `StepTimes`."""
+        """Steps of the same sequences: their caches grow by a token each, so that the cached tokens
+        are an arithmetic series (Agrawal et al., OSDI 2024); see `StepTimes`.
+        """
         fixed = self._fixed_costs.get(count)
         if fixed is None:
             fixed = self._fixed_costs[count] = self.step(0, 0.0, count, 0.0)
@@ -135,7 +137,8 @@ class FittedSteps:
 
 
 def fit_steps(columns: StepColumns, idle_w: float | None = None) -> FittedSteps:
-    """Fit steps.
+    """Fit steps. Their spread is 1.4826 times the median absolute deviation (Rousseeuw and Croux,
+    Journal of the American Statistical Association 88, 1993).
 
     Args:
         columns: Measured steps.

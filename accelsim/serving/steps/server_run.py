@@ -10,9 +10,8 @@ rest to the steps before (chunked prefill).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -68,17 +67,19 @@ def read_step_times(path: Path) -> StepColumns:
         raise ProfileError(
             str(path), [f"line 1: no column {missing[0]}; it has {', '.join(header)}"]
         )
-    cells: dict[str, list[float]] = {name: [] for name in STEP_COLUMNS}
-    for line, row in enumerate(rows[1:], 2):
-        if not any(cell.strip() for cell in row):
-            continue
-        texts = dict(zip(header, row, strict=False))
-        for name in STEP_COLUMNS:
-            cells[name].append(_number(path, line, name, texts.get(name, "").strip()))
-    columns = [np.array(cells[name]) for name in STEP_COLUMNS]
-    energy_j = None if np.isnan(columns[-1]).any() else columns[-1]
-    prefill, keys, count, cached, time_s, _ = columns
-    return StepColumns(prefill, keys, count, cached, time_s, energy_j)
+    table = [
+        _step(path, line, dict(zip(header, row, strict=False)))
+        for line, row in enumerate(rows[1:], 2)
+        if "".join(row).strip()
+    ]
+    columns = np.array(table, dtype=np.float64).reshape(-1, len(STEP_COLUMNS)).T
+    prefill, keys, count, cached, time_s, energy_j = columns
+    is_unknown = np.isnan(energy_j).any()
+    return StepColumns(prefill, keys, count, cached, time_s, None if is_unknown else energy_j)
+
+
+def _step(path: Path, line: int, texts: Mapping[str, str]) -> list[float]:
+    return [_number(path, line, name, texts.get(name, "").strip()) for name in STEP_COLUMNS]
 
 
 def _number(path: Path, line: int, name: str, text: str) -> float:
@@ -149,8 +150,10 @@ def _requests(path: Path) -> tuple[list[_Request], Counter[str]]:
     return requests, skips
 
 
-def _request(prompt: Any, output: Any, ttft: Any, gaps: Any, start: Any) -> _Request | str:
-    """A request, or why it is left out."""
+def _request(
+    prompt: float, output: float, ttft: float, gaps: Sequence[float], start: float
+) -> _Request | str:
+    """A request, or why it is left out; entries of the file may be of any type."""
     try:
         numbers = np.array([float(prompt), float(output), float(ttft), float(start)])
         between = np.array([float(gap) for gap in gaps])
@@ -206,7 +209,9 @@ class _Steps:
         return np.array(watches, dtype=np.int64)
 
     def _watched(self, watch: int) -> list[tuple[float, ...]]:
-        """Steps between the tokens of one request, last first for prompts of several steps."""
+        """Steps between the tokens of one request, last first for prompts of several steps, which
+        are computed in parts (Agrawal et al., OSDI 2024).
+        """
         token_s = self.requests[watch].token_s
         left = np.zeros(0)  # prompts' tokens that this step and those before computed
         rows: list[tuple[float, ...]] = []
@@ -226,7 +231,9 @@ class _Steps:
         return [int(request) for request in np.flatnonzero(inside)]
 
     def _cached(self, index: int, now_s: float) -> float:
-        """Tokens in a request's cache."""
+        """Tokens in a request's cache: its prompt and what it has generated but the last token,
+        whose keys the next step writes (Kwon et al., SOSP 2023).
+        """
         request = self.requests[index]
         came = int(np.searchsorted(request.token_s, now_s + _JITTER_S, side="right"))
         return request.prompt + max(came - 1, 0)

@@ -76,7 +76,7 @@ def step_tables(
     run: ResolvedRun, options: ServingOptions, limits: StepLimits, overhead_s: float
 ) -> TabulatedSteps | PipelinedSteps:
     """Step times of a language model on one replica; with speculation, of steps that check what was
-    guessed.
+    guessed. Tables over tokens and cached tokens: Agrawal et al., Vidur, MLSys 2024.
 
     Args:
         run: The model on one rank, with its shard and cluster.
@@ -333,7 +333,7 @@ def _stage_costs(
     pricing: _Pricing, points: list[int], max_seqs: int, shard: Shard
 ) -> tuple[dict[str, FloatArray], tuple[float, float]]:
     """Seconds and joules of a stage at each number of tokens, all of them priced at once, and the
-    spread of the pass in the middle.
+    spread of the pass in the middle. Estimate: adapters add to the layers, whatever runs beside.
     """
     adapters = pricing.options.adapters
     graphs = [_step_graph(pricing.run, tokens, max_seqs, shard) for tokens in points]
@@ -417,7 +417,9 @@ def _spread(graph: OperatorGraph, table: CostTable, rows: slice) -> tuple[float,
 
 
 def _surface(pricing: _Pricing, counts: list[int], cached: list[int], phase: Phase) -> StepSurface:
-    """Attention over tokens (or sequences) and what is cached, of all stages."""
+    """Attention over tokens (or sequences) and what is cached, of all stages (Agrawal et al.,
+    Vidur, MLSys 2024).
+    """
     run = pricing.run
     count, context = (axis.ravel() for axis in np.meshgrid(counts, cached, indexing="ij"))
     sizes = {"batch": count, "seq_len": 1} if phase is Phase.DECODE else {"seq_len": count}

@@ -127,7 +127,8 @@ class StepSurface:
     energy_j: FloatArray
 
     def lines(self, tokens: IntArray, *, is_prompt: bool) -> list[_Line]:
-        """The surface at numbers of tokens; the last cell extends beyond the last point.
+        """The surface at numbers of tokens; the last cell extends beyond the last point. Estimate:
+        between points attention is linear in both (Agrawal et al., MLSys 2024).
 
         Args:
             tokens: Tokens, or sequences, shape (m,).
@@ -235,22 +236,15 @@ class TabulatedSteps:
         """
         if not prefill_tokens:
             return self.decode_run(decode_count, decode_context_sum, 1)
-        rows = decode_count * self.checked
-        layers = self._layers
-        if prefill_tokens + rows < len(layers):
-            seconds, joules = layers[prefill_tokens + rows]
-        else:
-            seconds, joules = _passes(layers, prefill_tokens + rows)
+        seconds, joules = _passes(self._layers, prefill_tokens + decode_count * self.checked)
         tokens, passes = prefill_tokens, 1.0
         if tokens > self._prefill_most:  # several prompts: none is longer
             tokens = self._prefill_most
             passes = prefill_tokens / tokens
         line = self._prefill_lines.get(tokens) or self._prefill_line(tokens)
         cached = prefill_context_sum / prefill_tokens - 0.5 * (tokens + 1)
-        cell = 0
-        if cached >= 0:
-            mark, cells = int(cached) >> 4, self._prefill_cells
-            cell = (cells[mark] if mark < len(cells) else cells[-1]) + 1
+        cells = self._prefill_cells
+        cell = cells[min(int(cached) >> 4, len(cells) - 1)] + 1 if cached >= 0 else 0
         base_s, slope_s, base_j, slope_j = line[cell]
         seconds += passes * (base_s + slope_s * cached)
         joules += passes * (base_j + slope_j * cached)
@@ -258,10 +252,10 @@ class TabulatedSteps:
         seconds += further[0]
         joules += further[1]
         if decode_count:
-            cached = decode_context_sum / decode_count
-            mark, cells = int(cached) >> 4, self._decode_cells
-            cell = cells[mark] if mark < len(cells) else cells[-1]
-            base_s, slope_s, base_j, slope_j = further[2][cell]
+            cached, cells = decode_context_sum / decode_count, self._decode_cells
+            base_s, slope_s, base_j, slope_j = further[2][
+                cells[min(int(cached) >> 4, len(cells) - 1)]
+            ]
             seconds += base_s + slope_s * cached
             joules += base_j + slope_j * cached
         if seconds < self.prompt_issue_s:
@@ -271,12 +265,12 @@ class TabulatedSteps:
 
     def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
         """Steps of one batch; its mean cache grows by one per step, and the sum of a line over
-        equal steps is its value in the middle times their number; see `StepTimes`.
+        equal steps is its value in the middle times their number; see `StepTimes` (Agrawal et al.,
+        MLSys 2024).
         """
         fixed_s, fixed_j, line = self._decode_lines.get(count) or self._decode_line(count)
-        cached = context / count
-        mark, cells = int(cached) >> 4, self._decode_cells
-        cell = cells[mark] if mark < len(cells) else cells[-1]
+        cached, cells = context / count, self._decode_cells
+        cell = cells[min(int(cached) >> 4, len(cells) - 1)]
         seconds, joules, left, ends = n * fixed_s, n * fixed_j, n, self._decode_ends
         while left:
             room = ends[cell] - cached
@@ -299,7 +293,7 @@ class TabulatedSteps:
 
     def _beside_prompts(self, count: int) -> tuple[float, float, _Line]:
         """Logits and host time of a step with prompts and `count` sequences, whose attention takes
-        a line more.
+        a line more (Agrawal et al., OSDI 2024, section 4).
         """
         logits = self._logits[min(count * self.checked + 1, len(self._logits) - 1)]
         line = (self._decode_lines.get(count) or self._decode_line(max(count, 1)))[2]
@@ -309,7 +303,7 @@ class TabulatedSteps:
 
     def _decode_line(self, count: int) -> tuple[float, float, _Line]:
         """What a step of `count` sequences takes besides attention, and its attention; made with
-        its neighbours.
+        its neighbours (parts of a step: Agrawal et al., MLSys 2024).
         """
         near = _near(count)
         lines = self.decode.lines(near, is_prompt=False)
@@ -330,7 +324,7 @@ def _near(count: int) -> IntArray:
 
 
 def _passes(values: list[tuple[float, float]], count: int) -> tuple[float, float]:
-    """Seconds and joules of a count; beyond the end as many passes of the last one."""
+    """Seconds and joules of a count. Estimate: beyond the end as many passes of the last one."""
     last = len(values) - 1
     if count <= last:
         return values[count]
