@@ -13,9 +13,9 @@ from accelsim.serving.options import (
     PoolOptions,
     ServiceClass,
     ServingOptions,
-    Speculation,
 )
 from accelsim.serving.replicas.autoscaling import ScalingPolicy
+from accelsim.serving.speculation import Speculation
 
 
 def parse(name: str):

@@ -120,17 +120,10 @@ class Deployment:
     models: tuple[str, ...]
     shares: tuple[float, ...] = (1.0,)
 
-    def with_steps(self, change: Callable[[PoolPlan], StepTimes]) -> Deployment:
-        """The same with other step times."""
-        pools = [replace(pool, plan=replace(pool.plan, steps=change(pool))) for pool in self.pools]
+    def changed(self, change: Callable[[PoolPlan], ReplicaPlan]) -> Deployment:
+        """The same with other plans of its pools."""
+        pools = [replace(pool, plan=change(pool)) for pool in self.pools]
         return replace(self, pools=tuple(pools))
-
-    def with_cache(self, *, fewest: bool) -> Deployment:
-        """The same with the fewest blocks that the engines may leave, or with the most."""
-        plans = (one.plan for one in self.pools)
-        changed = (replace(one, blocks=one.blocks_range[not fewest]) for one in plans)
-        pools = zip(self.pools, changed, strict=True)
-        return replace(self, pools=tuple(replace(pool, plan=plan) for pool, plan in pools))
 
     def inside(self, rate_per_s: float, columns: RequestColumns) -> float:
         """Requests in service at a time at a rate, no more than full batches hold; where replicas
@@ -203,7 +196,7 @@ def deployment(
         pools = [replace(pools[0], part="further"), _prompts(pools[0], run, options, max_context)]
     for pool in options.pools:
         model = names[0] if pool.model is None else pool.model
-        pool_options = options.of_pool(pool)
+        pool_options = options.of_others(pool.replicas, pool.tp, pool.engine)
         plan = replica_plan(model, pool.device, run, pool_options, max_context=max_context)
         if plan.run.workload.name not in names:
             names.append(plan.run.workload.name)
@@ -238,7 +231,7 @@ def _prompts(
         allowed = "a model that generates, on an engine with continuous batching"
         raise InvalidValueError("prefill_device", plan.run.workload.name, allowed)
     device = plan.run.device if prefill.device is None else prefill.device
-    apart = options.of_prompts()
+    apart = options.of_others(prefill.replicas, prefill.tp)
     prompt_plan = replica_plan(plan.run.workload, device, run, apart, max_context=max_context)
     price = (
         further.price

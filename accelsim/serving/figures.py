@@ -32,8 +32,6 @@ from accelsim.serving.trust import ServedRun
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 _JOULE_PER_KWH = 3.6e6
-#: Times of requests whose distributions are told.
-_TIMES = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
 
 
 @frozen(eq=False)
@@ -262,7 +260,10 @@ def _quality(
     return {
         "goodput_requests_per_s": None if met is None else float(share @ met) / steady_s,
         "slo_attainment_fraction": None if met is None else int(met.sum()) / max(came, 1),
-        **{name: distribution(getattr(times, name)) for name in _TIMES},
+        "ttft_s": distribution(times.ttft_s),
+        "tpot_s": distribution(times.tpot_s),
+        "e2e_s": distribution(times.e2e_s),
+        "queue_s": distribution(times.queue_s),
     }
 
 

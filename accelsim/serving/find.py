@@ -29,10 +29,11 @@ from accelsim.quantity import duration
 from accelsim.serving.layouts import MOST_REPLICAS, Layouts, LayoutSearch, least_met, share_met
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns
-from accelsim.serving.options import USUAL_GUESSES, ServingOptions
+from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import predicted_tokens
 from accelsim.serving.replica_memory import memory_fraction, memory_of
 from accelsim.serving.result import ServingResult
+from accelsim.serving.speculation import USUAL_GUESSES
 from accelsim.serving.steps.step_times import StepTimes
 
 if TYPE_CHECKING:
@@ -291,13 +292,10 @@ def _limits(search: LayoutSearch) -> Found:
     low, high = 0.0, usual
     while high - low > _SHARE_STEP:
         middle = 0.5 * (low + high)
-        try:
-            limits = best.plan["max_seqs"], best.plan["max_batch_tokens"]
+        limits, smaller = (best.plan["max_seqs"], best.plan["max_batch_tokens"]), None
+        with suppress(DoesNotFitError):
             smaller = _under(search, *limits, middle)
-        except DoesNotFitError:
-            low = middle
-            continue
-        if share_met(smaller) >= share_met(best):
+        if smaller is not None and share_met(smaller) >= share_met(best):
             high, best = middle, smaller
         else:
             low = middle

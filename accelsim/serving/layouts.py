@@ -31,7 +31,7 @@ from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns, RequestLog
 from accelsim.serving.measures import RequestTimes
 from accelsim.serving.memory_capacity import FullBatch, LoadShape, full_batch
-from accelsim.serving.options import ServingOptions, SloTargets
+from accelsim.serving.options import TARGET_TIMES, ServingOptions, SloTargets, longest_times
 from accelsim.serving.plan import ReplicaPlan, replica_plan
 from accelsim.serving.result import ServingResult
 from accelsim.serving.serve import described, simulate_plan
@@ -172,10 +172,10 @@ def ranks_tried(
 
 def _loosest(options: ServingOptions) -> SloTargets:
     """The longest time of each target that a class has; none where one has none."""
-    longest: Document = {}
-    for name in ("ttft_s", "tpot_s", "e2e_s"):
-        times = [getattr(slo, name) for slo in options.targets]
-        longest[name] = None if None in times else max(times)
+    classes = [longest_times(slo) for slo in options.targets]
+    longest: Document = dict.fromkeys(TARGET_TIMES)
+    for name in set(TARGET_TIMES).intersection(*classes):
+        longest[name] = max(times[name] for times in classes)
     return replace(options.slo, **longest)
 
 

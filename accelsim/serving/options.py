@@ -20,6 +20,7 @@ from accelsim.option import (
 from accelsim.quantity import duration
 from accelsim.serving.replicas.autoscaling import ScalingPolicy, scaling_policy
 from accelsim.serving.replicas.outages import OutagePolicy
+from accelsim.serving.speculation import Speculation, speculation
 
 _COUNT = (1, 100_000)
 _BLOCKS = (1, 1_000_000_000)
@@ -29,6 +30,8 @@ _ROUNDING = 1e-9
 #: Share of the requests that must meet all targets where none is said: of `serve`, its questions
 #: and searches.
 ATTAINMENT_FRACTION = 0.9
+#: What the times of targets are called, by the name of their field.
+TARGET_TIMES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "e2e"}
 
 
 def _share_of_requests(name: str, text: str) -> float:
@@ -76,25 +79,22 @@ class SloTargets:
         Raises:
             InvalidValueError: Naming the target.
         """
-        for name in ("ttft_s", "tpot_s", "e2e_s"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InvalidValueError(f"slo_{name}", value, "a time above 0")
+        for name, time_s in longest_times(self).items():
+            if not time_s > 0:
+                raise InvalidValueError(f"slo_{name}", time_s, "a time above 0")
         if not 0 < self.attainment_fraction <= 1:
             share = self.attainment_fraction
             raise InvalidValueError("attainment_fraction", share, "above 0, and up to 1")
 
     def __str__(self) -> str:
-        times = {"TTFT": self.ttft_s, "TPOT": self.tpot_s, "e2e": self.e2e_s}
-        parts = [
-            f"{name} {duration(time_s)}" for name, time_s in times.items() if time_s is not None
-        ]
-        return f"{', '.join(parts)} for {100 * self.attainment_fraction:g} % of the requests"
+        times = longest_times(self).items()
+        texts = ", ".join(f"{TARGET_TIMES[name]} {duration(time_s)}" for name, time_s in times)
+        return f"{texts} for {100 * self.attainment_fraction:g} % of the requests"
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is asked."""
-        return self.ttft_s is None and self.tpot_s is None and self.e2e_s is None
+        return not longest_times(self)
 
 
 @checked
@@ -133,10 +133,13 @@ class ServiceClass:
         Args:
             fleet: Targets of the fleet, where the class has none.
         """
-        class_targets = {"ttft_s": self.ttft_s, "tpot_s": self.tpot_s, "e2e_s": self.e2e_s}
-        return replace(
-            fleet, **{name: time_s for name, time_s in class_targets.items() if time_s is not None}
-        )
+        return replace(fleet, **longest_times(self))
+
+
+def longest_times(targets: SloTargets | ServiceClass) -> dict[str, float]:
+    """Longest times that are asked for, by the name of their field."""
+    times_s = zip(TARGET_TIMES, (targets.ttft_s, targets.tpot_s, targets.e2e_s), strict=True)
+    return {name: time_s for name, time_s in times_s if time_s is not None}
 
 
 @frozen
@@ -200,60 +203,6 @@ class PoolOptions:
         if share is not None and (self.model is None or not 0 < share < 1):
             allowed = "above 0 and below 1, with a model of the pool's own"
             raise InvalidValueError("pool share", share, allowed)
-
-
-@frozen
-class Speculation:
-    """Tokens guessed ahead and checked in one step.
-
-    Attributes:
-        tokens: Tokens guessed per step; 0 for no speculation.
-        acceptance_fraction: Chance that a guess is right, each given those before it.
-        draft: Model that guesses: its name, or `OWN_LAYERS` for the model's own layers of
-            multi-token prediction; None for guesses that take no model (look-up of n-grams).
-    """
-
-    tokens: int
-    acceptance_fraction: float
-    draft: str | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what is no speculation.
-
-        Raises:
-            InvalidValueError: Naming the field.
-        """
-        is_none = self.tokens == 0 and self.acceptance_fraction == 0
-        if not (is_none or 1 <= self.tokens <= 64):
-            raise InvalidValueError("speculative tokens", self.tokens, "1 to 64, or none")
-        if not 0 <= self.acceptance_fraction <= 1:
-            raise InvalidValueError("acceptance", self.acceptance_fraction, "0 to 1")
-
-    @property
-    def tokens_per_step(self) -> float:
-        """Mean tokens that a step adds: (1 - a^(k+1)) / (1 - a) (Leviathan et al., ICML 2023,
-        equation 1).
-        """
-        a, k = self.acceptance_fraction, self.tokens
-        return k + 1.0 if a == 1 else (1 - a ** (k + 1)) / (1 - a)
-
-
-#: As a draft: the layers of multi-token prediction that a model was published with.
-OWN_LAYERS = "mtp"
-#: What engines' documentation turns on for a model with such layers: one guess a step (vLLM,
-#: features/speculative_decoding/mtp: "a good default to start with"), as often right as
-#: DeepSeek-V3's second token (arXiv:2412.19437, section 5.4.3: 85 to 90 %).
-USUAL_GUESSES = Speculation(1, 0.85, OWN_LAYERS)
-_NO_GUESSES = Speculation(0, 0.0)
-
-
-def _guesses(name: str, text: str) -> Speculation:
-    """Guesses as ``4:0.8:llama-3.2-1b``, or none."""
-    if text == "none":
-        return _NO_GUESSES
-    pattern = "(?P<tokens>[^:]+):(?P<acceptance_fraction>[^:]+):?(?P<draft>.*)"
-    form = "TOKENS:ACCEPTANCE or TOKENS:ACCEPTANCE:DRAFT_MODEL, such as 4:0.8:llama-3.2-1b, or none"
-    return of_parts(Speculation, pattern, form)(name, text)
 
 
 @frozen
@@ -383,7 +332,7 @@ class ServingOptions:
         " and mtp.",
         metavar="PARTS",
         flags="--speculate",
-        parse=_guesses,
+        parse=speculation,
     )
     adapters: Adapters | None = option(
         "Number of low-rank adapters in device memory, and their rank: 8:32.",
@@ -478,26 +427,20 @@ class ServingOptions:
     @property
     def guessed(self) -> Speculation | None:
         """Speculation where there is any."""
-        speculation = self.speculation
-        return speculation if speculation is not None and speculation.tokens else None
+        return self.speculation if self.speculation and self.speculation.tokens else None
 
     @property
     def devices_per_replica(self) -> int:
         """Devices of one copy."""
         return self.tp * self.pp * self.dp
 
-    def of_prompts(self) -> ServingOptions:
-        """Those of the replicas that compute prompts alone."""
-        if self.prefill is None:
-            return self
-        prefill = self.prefill
-        return replace(self._alone(prefill.tp), replicas=prefill.replicas)
+    def of_others(self, replicas: int, tp: int, engine: str | None = None) -> ServingOptions:
+        """Those of further replicas, which have ranks and memory of their own.
 
-    def of_pool(self, pool: PoolOptions) -> ServingOptions:
-        """Those of a further pool."""
-        engine = pool.engine or self.engine
-        return replace(self._alone(pool.tp), replicas=pool.replicas, engine=engine)
-
-    def _alone(self, tp: int) -> ServingOptions:
-        """Those of replicas with ranks and memory of their own."""
-        return replace(self, tp=tp, pp=1, ep=1, dp=1, cluster=None, kv_blocks=None)
+        Args:
+            replicas: How many.
+            tp: Ranks that share heads and columns.
+            engine: Their engine; the fleet's where None.
+        """
+        ranks = replace(self, tp=tp, pp=1, ep=1, dp=1, cluster=None, kv_blocks=None)
+        return replace(ranks, replicas=replicas, engine=engine or self.engine)

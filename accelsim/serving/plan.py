@@ -17,10 +17,11 @@ from accelsim.estimation.run import ResolvedRun
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.serving.cache_blocks import BlockPlan
-from accelsim.serving.options import OWN_LAYERS, ServingOptions
+from accelsim.serving.options import ServingOptions
 from accelsim.serving.replica_memory import ReplicaMemory, memory_of
 from accelsim.serving.replicas.cold_start import host_bandwidth_bytes_per_s
 from accelsim.serving.schedulers.limits import BatchLimits, JoinRule, SequenceBlocks
+from accelsim.serving.speculation import OWN_LAYERS
 from accelsim.serving.steps.combined_steps import SpeculativeSteps
 from accelsim.serving.steps.step_tables import (
     StepLimits,

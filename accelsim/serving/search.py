@@ -292,7 +292,9 @@ class _Grid:
         layout = {
             "device": run.device.name,
             "precision": run.precision.name,
-            **{name: getattr(options, name) for name in ("tp", "pp", "ep")},
+            "tp": options.tp,
+            "pp": options.pp,
+            "ep": options.ep,
             "prefill_tp": counts.prompt_tp,
             "prefill_replicas": counts.prompt_replicas,
             **dict(zip(("max_seqs", "max_batch_tokens"), self.limits, strict=True)),

@@ -68,11 +68,15 @@ class ServingSearch(Result):
 
     def figures(self) -> Document:
         """Flat figures and lists, ready for JSON."""
-        names = ("workload", "considered_count", "configurations_per_s")
-        lists = {"simulated": self.simulated, "pareto": self.pareto}
-        figures = {name: getattr(self, name) for name in names}
-        figures |= {"best": dict(self.best), "rejected": dict(self.rejected)}
-        return figures | {name: [dict(row) for row in rows] for name, rows in lists.items()}
+        return {
+            "workload": self.workload,
+            "considered_count": self.considered_count,
+            "configurations_per_s": self.configurations_per_s,
+            "best": dict(self.best),
+            "rejected": dict(self.rejected),
+            "simulated": [dict(row) for row in self.simulated],
+            "pareto": [dict(row) for row in self.pareto],
+        }
 
     def to_frame(self) -> pd.DataFrame:
         """One row per scored configuration."""

@@ -23,9 +23,10 @@ from accelsim.serving.deployment import Deployment, PoolPlan, deployment, simula
 from accelsim.serving.figures import result_of
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns, RequestLog
-from accelsim.serving.options import USUAL_GUESSES, ServingOptions
+from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import ReplicaPlan
 from accelsim.serving.result import ServingResult
+from accelsim.serving.speculation import USUAL_GUESSES
 from accelsim.serving.steps.alone_steps import priced_alone
 from accelsim.serving.steps.combined_steps import ScaledSteps
 from accelsim.serving.steps.step_times import StepTimes
@@ -142,8 +143,7 @@ def _ends(plan: Deployment) -> list[Deployment]:
     """The fleet with fast steps and much cache, and with slow ones and little."""
     if not plan.pools[0].plan.steps.log_sigma:
         return []
-    changes = ((partial(_scaled, z), z > 0) for z in (-Z90, Z90))
-    return [plan.with_steps(steps).with_cache(fewest=fewest) for steps, fewest in changes]
+    return [plan.changed(partial(_scaled, z)) for z in (-Z90, Z90)]
 
 
 def _unsaid(plain: Mapping[str, Metric], guessing: Mapping[str, Metric]) -> str:
@@ -196,8 +196,10 @@ def _check_used(options: ServingOptions, run: RunOptions, plan: ReplicaPlan) -> 
         InvalidValueError: Naming the first.
     """
     check_effect(run.model, plan.run)
-    sizes = ("batch", "seq_len", "output_len")
-    unused = {name: (getattr(run.shape, name), "the load says it") for name in sizes}
+    shape = run.shape
+    sizes = {"batch": shape.batch, "seq_len": shape.seq_len, "output_len": shape.output_len}
+    unused: dict[str, tuple[object, str]]
+    unused = {name: (size, "the load says it") for name, size in sizes.items()}
     if plan.is_continuous:
         unused["batch_window_s"] = options.batch_window_s, "batches are never waited for"
     unused |= _unused_of_model(options, plan.run.workload)
@@ -222,11 +224,15 @@ def _unused_of_model(options: ServingOptions, model: Workload) -> dict[str, tupl
     return unused
 
 
-def _scaled(z: float, pool: PoolPlan) -> StepTimes:
-    """Steps slower by z standard deviations of what they have in common."""
+def _scaled(z: float, pool: PoolPlan) -> ReplicaPlan:
+    """Steps slower by z standard deviations of what they have in common, with the fewest cache
+    blocks that the engine may leave; or, below 0, with the most.
+    """
     steps, served = pool.plan.steps, pool.served
     spreads = served.common_log_sigma(steps), served.prompt_log_sigma(steps)
-    return ScaledSteps(steps, *(math.exp(z * spread) for spread in spreads))
+    scaled = ScaledSteps(steps, *(math.exp(z * spread) for spread in spreads))
+    fewest, most = pool.plan.blocks_range
+    return replace(pool.plan, steps=scaled, blocks=fewest if z > 0 else most)
 
 
 def _intervals(

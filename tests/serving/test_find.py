@@ -11,7 +11,8 @@ from accelsim.errors import InvalidValueError
 from accelsim.serving.find import find
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.loads.sessions import SessionOptions
-from accelsim.serving.options import USUAL_GUESSES, ServiceClass
+from accelsim.serving.options import ServiceClass
+from accelsim.serving.speculation import USUAL_GUESSES
 from accelsim.simulation.randomness import RandomStreams
 
 SLO = SloTargets(ttft_s=0.4, tpot_s=0.04)

@@ -10,15 +10,14 @@ from accelsim.dtype import PRECISIONS
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.serving.adapters import adapter_bytes, adapter_rows
 from accelsim.serving.options import (
-    USUAL_GUESSES,
     Adapters,
     PoolOptions,
     PrefillOptions,
     ServingOptions,
-    Speculation,
 )
 from accelsim.serving.replicas.autoscaling import Autoscaler, ScalingPolicy
 from accelsim.serving.replicas.outages import OutagePolicy
+from accelsim.serving.speculation import USUAL_GUESSES, Speculation
 from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import Phase
 

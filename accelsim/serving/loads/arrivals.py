@@ -115,8 +115,7 @@ class Arrivals:
         if self.users and self._session is not None:
             remedy = "Give --rate, the sessions per second."
             raise InvalidValueError("users", self.users, "no value with turns or sessions", remedy)
-        for name, usual in (("turns", 1), ("think_s", 0.0)):
-            value = getattr(self, name)
+        for name, value, usual in (("turns", self.turns, 1), ("think_s", self.think_s, 0.0)):
             if self.session is not None and value != usual:
                 remedy = "Say it by the steps and the gap of the session."
                 raise InvalidValueError(name, value, f"{usual:g} with a session", remedy)
@@ -169,9 +168,7 @@ class Arrivals:
         output = draw_lengths("output", self.output, count, lengths, lowest=0)
         session = self._session
         sessions = count if session is None else -(-count // session.requests)
-        times = np.zeros(0)
-        if not self.users:
-            times = self._times(sessions, streams.stream("arrivals"))
+        times = np.zeros(0) if self.users else self.times(sessions, streams)
         group, shared = self._prefixes(prompt, streams.stream("prefixes"))
         think_s = self.think_s if self.session is None else self.session.gap_s
         columns = RequestColumns(
@@ -194,13 +191,10 @@ class Arrivals:
             count: How many.
             streams: Random streams of the run.
         """
-        return self._times(count, streams.stream("arrivals"))
-
-    def _times(self, count: int, generator: np.random.Generator) -> FloatArray:
         if self.rate_per_s is None or self.process == "burst":
             return np.zeros(count)
         draw = _PROCESSES[self.process]
-        return draw(self, self.rate_per_s, count, generator)
+        return draw(self, self.rate_per_s, count, streams.stream("arrivals"))
 
     def _prefixes(
         self, prompt: IntArray, generator: np.random.Generator

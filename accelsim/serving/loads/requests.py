@@ -72,8 +72,10 @@ class RequestColumns:
         count = len(self.arrival_s)
         if not count:
             raise InvalidValueError("requests", 0, "at least one request")
-        for name, lowest in (("prompt_tokens", 1), ("output_tokens", 0)):
-            column = getattr(self, name)
+        for name, column, lowest in (
+            ("prompt_tokens", self.prompt_tokens, 1),
+            ("output_tokens", self.output_tokens, 0),
+        ):
             wrong = (column < lowest) | (column > LONGEST_TOKENS)
             if len(column) != count or wrong.any():
                 value = int(column[wrong][0]) if wrong.any() else f"{len(column)} values"

@@ -75,9 +75,9 @@ class ScalingPolicy:
         if not 1 <= self.least <= self.most:
             allowed = "1 <= fewest <= most"
             raise InvalidValueError("autoscale replicas", f"{self.least}-{self.most}", allowed)
-        for name in ("interval_s", "hold_s"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise InvalidValueError(f"autoscale {name}", getattr(self, name), "seconds above 0")
+        for name, time_s in (("interval_s", self.interval_s), ("hold_s", self.hold_s)):
+            if not 0 < time_s < math.inf:
+                raise InvalidValueError(f"autoscale {name}", time_s, "seconds above 0")
 
 
 def scaling_policy(name: str, text: str) -> ScalingPolicy:

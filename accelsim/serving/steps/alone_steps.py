@@ -17,7 +17,7 @@ from accelsim.estimation.passes import run_passes
 from accelsim.estimation.prompt_issue import prompt_issue_s
 from accelsim.estimation.simulate import simulated
 from accelsim.frozen import frozen
-from accelsim.serving.deployment import Deployment
+from accelsim.serving.deployment import Deployment, PoolPlan
 from accelsim.serving.plan import ReplicaPlan
 from accelsim.serving.steps.combined_steps import StepsAround
 from accelsim.serving.steps.step_times import StepBatch
@@ -66,12 +66,11 @@ def priced_alone(plan: Deployment, request_count: int) -> Deployment:
     """
     if request_count > _FEW_REQUESTS:
         return plan
-    pools = [replace(pool, plan=_alone(pool.plan)) for pool in plan.pools]
-    return replace(plan, pools=tuple(pools))
+    return plan.changed(_alone)
 
 
-def _alone(plan: ReplicaPlan) -> ReplicaPlan:
-    options = plan.options
+def _alone(pool: PoolPlan) -> ReplicaPlan:
+    plan, options = pool.plan, pool.plan.options
     beside = options.guessed is not None or options.adapters is not None
     if not plan.is_continuous or beside or options.devices_per_replica > 1:
         return plan

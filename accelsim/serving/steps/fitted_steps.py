@@ -23,6 +23,7 @@ from accelsim.workloads.graph import FloatArray
 #: Numbers of tokens at which the pieces may bend.
 _BENDS = (1, 16, 64, 256, 1024, 4096, 16_384, 65_536)
 _FEWEST_ROWS = 4
+BATCH_COLUMNS = ("prefill_tokens", "prefill_context_sum", "decode_count", "decode_context_sum")
 
 
 @frozen(eq=False)
@@ -51,8 +52,8 @@ class StepColumns:
         Raises:
             InvalidValueError: Naming the column.
         """
-        for name in ("prefill_tokens", "prefill_context_sum", "decode_count", "decode_context_sum"):
-            _check(name, getattr(self, name), least=0.0)
+        for name, column in zip(BATCH_COLUMNS, self.batches, strict=True):
+            _check(name, column, least=0.0)
         _check("s", self.time_s, least=np.nextafter(0.0, 1.0))
         if self.energy_j is not None:
             _check("J", self.energy_j, least=0.0)
@@ -64,6 +65,12 @@ class StepColumns:
 
     def __len__(self) -> int:
         return len(self.time_s)
+
+    @property
+    def batches(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """What the steps compute: columns of `BATCH_COLUMNS`, shape (n,) each."""
+        prompts = self.prefill_tokens, self.prefill_context_sum
+        return (*prompts, self.decode_count, self.decode_context_sum)
 
 
 def _check(name: str, values: FloatArray, least: float) -> None:
@@ -153,8 +160,7 @@ def fit_steps(columns: StepColumns, idle_w: float | None = None) -> FittedSteps:
 
 
 def _values(line: _Line, columns: StepColumns) -> FloatArray:
-    names = ("prefill_tokens", "prefill_context_sum", "decode_count", "decode_context_sum")
-    steps = zip(*(getattr(columns, name).tolist() for name in names), strict=True)
+    steps = zip(*(column.tolist() for column in columns.batches), strict=True)
     return np.maximum([line.value(*step) for step in steps], 1e-12)
 
 

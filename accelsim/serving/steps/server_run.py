@@ -19,14 +19,11 @@ from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.files.plainfile import parse_values, read_plain, table_rows
 from accelsim.frozen import frozen
 from accelsim.plain import Document
-from accelsim.serving.steps.fitted_steps import StepColumns
+from accelsim.serving.steps.fitted_steps import BATCH_COLUMNS, StepColumns
 from accelsim.workloads.graph import FloatArray, IntArray
 
 #: Columns of a file of step times; the last may be empty.
-STEP_COLUMNS = (
-    *("prefill_tokens", "prefill_context_sum", "decode_count", "decode_context_sum"),
-    *("s", "J"),
-)
+STEP_COLUMNS = (*BATCH_COLUMNS, "s", "J")
 _LISTS = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
 #: Gaps shorter than this share of the median are tokens that came in one piece over the network.
 _LEAST_GAP = 0.2
@@ -93,8 +90,7 @@ def _number(path: Path, line: int, name: str, text: str) -> float:
 
 def step_rows(columns: StepColumns) -> list[Document]:
     """Steps as rows of such a file."""
-    names = ("prefill_tokens", "prefill_context_sum", "decode_count", "decode_context_sum")
-    parts = [getattr(columns, name).tolist() for name in (*names, "time_s")]
+    parts = [column.tolist() for column in (*columns.batches, columns.time_s)]
     energy = [None] * len(columns) if columns.energy_j is None else columns.energy_j.tolist()
     return [dict(zip(STEP_COLUMNS, row, strict=True)) for row in zip(*parts, energy, strict=True)]
 

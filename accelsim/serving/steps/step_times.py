@@ -209,11 +209,12 @@ class TabulatedSteps:
         Raises:
             InvalidValueError: If a table is empty or out of order.
         """
-        for name in ("layers", "decode_layers", "logits"):
-            _check_ascending(name, getattr(self, name).at)
-        for name in ("prefill", "decode"):
-            _check_ascending(name, getattr(self, name).tokens)
-            _check_ascending(name, getattr(self, name).cached)
+        _check_ascending("layers", self.layers.at)
+        _check_ascending("decode_layers", self.decode_layers.at)
+        _check_ascending("logits", self.logits.at)
+        for name, surface in (("prefill", self.prefill), ("decode", self.decode)):
+            _check_ascending(name, surface.tokens)
+            _check_ascending(name, surface.cached)
         self._layers = self.layers.spread(int(self.layers.at[-1]))
         self._decode_layers = self.decode_layers.spread(int(self.decode_layers.at[-1]))
         self._logits = self.logits.spread(int(self.logits.at[-1]))
