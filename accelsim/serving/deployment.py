@@ -23,7 +23,7 @@ from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import ReplicaPlan, replica_plan
 from accelsim.serving.replicas.autoscaling import Autoscaler
 from accelsim.serving.replicas.cold_start import cold_start_s
-from accelsim.serving.replicas.fleet import ArrivalQueue, ReplicaFleet
+from accelsim.serving.replicas.fleet import ArrivalQueue, Progress, ReplicaFleet
 from accelsim.serving.replicas.outages import Outages
 from accelsim.serving.replicas.pools import PoolRouter, ReplicaPool, Route
 from accelsim.serving.replicas.prefix_cache import PrefixCache, PrefixTree
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from accelsim.workloads.model import Workload
 
 Part = Literal["all", "prompts", "further"]
+#: Whether what became of requests so far is enough to know, at a simulated time.
+Hopeless = Callable[[RequestLog, float], bool]
 _FIRST = 0
 
 
@@ -262,15 +264,11 @@ class SimulatedFleet:
     Attributes:
         fleet: Requests and replicas.
         pools: Its pools, as those of the deployment.
-        scalers: Autoscalers by pool.
-        outages: Outages by pool.
         transfers: Moves of caches; None for none.
     """
 
     fleet: ReplicaFleet
     pools: list[ReplicaPool]
-    scalers: dict[int, Autoscaler]
-    outages: dict[int, Outages]
     transfers: Transfers | None = None
 
 
@@ -280,8 +278,8 @@ def simulate(
     *,
     users: int = 0,
     streams: RandomStreams,
-    progress: Callable[[int, float], None] | None = None,
-    hopeless: Callable[[RequestLog, float], bool] | None = None,
+    progress: Progress | None = None,
+    hopeless: Hopeless | None = None,
 ) -> SimulatedFleet:
     """Simulate a fleet under requests.
 
@@ -312,7 +310,7 @@ def simulate(
     if _is_plain(plan):
         choice = router(plan.options.router, log, streams.stream("router"))
         fleet = ReplicaFleet(log, replicas, choice, arrivals)
-        simulated = SimulatedFleet(fleet, pools, {}, {})
+        simulated = SimulatedFleet(fleet, pools)
     else:
         simulated = _controlled(plan, log, pools, replicas, arrivals, full, streams)
     simulated.fleet.run(progress)
@@ -331,9 +329,7 @@ class HopelessRunError(Exception):
         self.came_fraction = came_fraction
 
 
-def _watched(
-    log: RequestLog, hopeless: Callable[[RequestLog, float], bool], came: int, now_s: float
-) -> None:
+def _watched(log: RequestLog, hopeless: Hopeless, came: int, now_s: float) -> None:
     if hopeless(log, now_s):
         raise HopelessRunError(came / len(log))
 
@@ -370,17 +366,17 @@ def _controlled(
 ) -> SimulatedFleet:
     """A fleet with pools, and what changes them."""
     options, routes = plan.options, _routes(plan, pools, log, streams)
-    scalers, outages = {}, {}
+    scalers, outages = [], []
     for index, (pool, pool_plan) in enumerate(zip(pools, plan.pools, strict=True)):
         if options.autoscale is not None or options.outages is not None:
             pool.start_s = pool_plan.start_s
         if options.autoscale is not None:
-            policy = options.autoscale
-            scalers[index] = Autoscaler(policy, pool, routes, full[index].per_request_s)
+            request_s = full[index].per_request_s
+            scalers.append(Autoscaler(options.autoscale, pool, routes, request_s))
         if options.outages is not None:
             stream = streams.stream("outages", index)
-            outages[index] = Outages(options.outages, pool, routes, stream)
-    fleet = ReplicaFleet(log, replicas, routes, arrivals, [*scalers.values(), *outages.values()])
+            outages.append(Outages(options.outages, pool, routes, stream))
+    fleet = ReplicaFleet(log, replicas, routes, arrivals, [*scalers, *outages])
     pairs = zip(pools, plan.pools, strict=True)
     links = [(pool, pool_plan.link) for pool, pool_plan in pairs if pool_plan.link is not None]
     transfers = Transfers(log, routes, links) if links else None
@@ -388,7 +384,7 @@ def _controlled(
         fleet.controls.append(transfers)
         fleet.handover = transfers.take
     routes.refresh(fleet)
-    return SimulatedFleet(fleet, pools, scalers, outages, transfers)
+    return SimulatedFleet(fleet, pools, transfers)
 
 
 def _routes(

@@ -95,9 +95,10 @@ class _PoolFigures:
     def cost_usd(self, period: _Period) -> float | None:
         """What all devices cost while they are paid; None where the price is unknown."""
         devices = self.pool.plan.options.devices_per_replica
-        hours = devices * period.paid_s / SECONDS_PER_HOUR
         usd_per_hour = self.pool.price.usd_per_hour
-        return None if usd_per_hour is None else usd_per_hour * hours
+        if usd_per_hour is None:
+            return None
+        return usd_per_hour * devices * period.paid_s / SECONDS_PER_HOUR
 
     def carbon_kgco2e(self, period: _Period) -> float | None:
         """Emissions of the energy in the offer's region; None where one of both is unknown."""
@@ -381,7 +382,7 @@ def _energy_and_cost(pools: list[_PoolFigures], served: ServedPart) -> Document:
     steady_j = _total(pool.energy_j(pool.steady_part) for pool in pools)
     carbon_kgco2e = _total(pool.carbon_kgco2e(pool.steady_part) for pool in pools)
     requests = float(served.requests.sum())
-    months = served.seconds / (HOURS_PER_YEAR / 12 * SECONDS_PER_HOUR)
+    months = HOURS_PER_YEAR / 12 * SECONDS_PER_HOUR / served.seconds
     offers = dict.fromkeys(pool.pool.price.offer for pool in pools if pool.pool.price.offer)
     return {
         "energy_j": _total(pool.energy_j(pool.whole_run) for pool in pools),
@@ -391,9 +392,9 @@ def _energy_and_cost(pools: list[_PoolFigures], served: ServedPart) -> Document:
         "cost_usd_per_million_tokens": _per(usd, served.tokens / 1e6),
         "cost_usd_per_1000_requests": _per(usd, requests / 1e3),
         "offer": " + ".join(offers) or None,
-        "cost_usd_per_month": _per(usd, months),
-        "energy_kwh_per_month": _per(steady_j, _JOULE_PER_KWH * months),
-        "carbon_kgco2e_per_month": _per(carbon_kgco2e, months),
+        "cost_usd_per_month": None if usd is None else months * usd,
+        "energy_kwh_per_month": _per(steady_j, _JOULE_PER_KWH / months),
+        "carbon_kgco2e_per_month": _per(carbon_kgco2e, 1 / months),
     }
 
 
@@ -426,7 +427,7 @@ def _row(
     duration_s: float,
 ) -> Document:
     """A pool's figures, ready for JSON."""
-    pool, scaler, outages = figures.pool, simulated.scalers.get(index), simulated.outages.get(index)
+    pool, replicas = figures.pool, simulated.pools[index]
     moves = simulated.transfers if pool.part == "prompts" else None
     return {
         "workload": plan.models[pool.model],
@@ -439,10 +440,10 @@ def _row(
         "utilisation_fraction": figures.utilisation_fraction,
         "energy_j": figures.energy_j(figures.whole_run),
         "cost_usd": figures.cost_usd(figures.whole_run),
-        "cold_start_s": simulated.pools[index].start_s or None,
-        "replicas_started": 0 if scaler is None else scaler.started,
-        "replicas_removed": 0 if scaler is None else scaler.removed,
-        "replicas_lost": 0 if outages is None else outages.losses,
-        "requests_restarted": 0 if outages is None else outages.restarted_requests,
+        "cold_start_s": replicas.start_s or None,
+        "replicas_started": replicas.started,
+        "replicas_removed": replicas.removed,
+        "replicas_lost": replicas.lost,
+        "requests_restarted": replicas.restarted_requests,
         "mean_transfer_s": moves.moved_s / moves.count if moves and moves.count else None,
     }

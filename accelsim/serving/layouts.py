@@ -26,7 +26,7 @@ from accelsim.estimation.resolution import resolve
 from accelsim.estimation.run import RunKey
 from accelsim.frozen import frozen
 from accelsim.plain import Document
-from accelsim.serving.deployment import HopelessRunError
+from accelsim.serving.deployment import Hopeless, HopelessRunError
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.loads.requests import RequestColumns, RequestLog
 from accelsim.serving.measures import RequestTimes
@@ -345,7 +345,7 @@ class LayoutSearch:
         rate_per_s: float,
         replicas: int,
         plan: ReplicaPlan | None = None,
-        hopeless: Callable[[RequestLog, float], bool] | None = None,
+        hopeless: Hopeless | None = None,
     ) -> ServingResult:
         """One simulation.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -45,15 +44,15 @@ class RequestTimes:
     scheduled_s: FloatArray
     first_token_s: FloatArray
     finish_s: FloatArray
-    output_tokens: Any
-    prompt_tokens: Any
+    output_tokens: IntArray
+    prompt_tokens: IntArray
     service_class: IntArray
 
     @classmethod
     def of(cls, log: RequestLog) -> RequestTimes:
         """Times of a log."""
         arrival_s, finish_s = log.column("arrival_s"), log.column("finish_s")
-        order: Any = slice(None)  # all, in their order: no copy
+        order: IntArray | slice = slice(None)  # all, in their order: no copy
         if not np.isfinite(finish_s).all() or (np.diff(arrival_s) < 0).any():
             ended = np.flatnonzero(np.isfinite(finish_s))
             order = ended[np.argsort(arrival_s[ended], kind="stable")]
@@ -190,7 +189,7 @@ def _share_within(
     return share
 
 
-def _weighted(share: FloatArray, weight: Any) -> float:
+def _weighted(share: FloatArray, weight: IntArray) -> float:
     total = float(weight.sum())
     return float(share @ weight) / total if total else 0.0
 

@@ -19,12 +19,13 @@ from accelsim.estimation.passes import check_effect
 from accelsim.estimation.resolution import refuse_unused
 from accelsim.plain import Document, Values
 from accelsim.result import Metric
-from accelsim.serving.deployment import Deployment, PoolPlan, deployment, simulate
+from accelsim.serving.deployment import Deployment, Hopeless, PoolPlan, deployment, simulate
 from accelsim.serving.figures import result_of
 from accelsim.serving.loads.arrivals import Arrivals
-from accelsim.serving.loads.requests import RequestColumns, RequestLog
+from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.options import ServingOptions
 from accelsim.serving.plan import ReplicaPlan
+from accelsim.serving.replicas.fleet import Progress
 from accelsim.serving.result import ServingResult
 from accelsim.serving.speculation import USUAL_GUESSES
 from accelsim.serving.steps.alone_steps import priced_alone
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from accelsim.workloads.model import Workload
 
 _OPTION_FIELDS = frozenset(f.name for f in fields(ServingOptions))
-Progress = Callable[[int, float], None]
 
 
 @checked
@@ -261,7 +261,7 @@ def simulate_plan(
     price: DevicePrice,
     streams: RandomStreams,
     load: Values | None = None,
-    hopeless: Callable[[RequestLog, float], bool] | None = None,
+    hopeless: Hopeless | None = None,
 ) -> ServingResult:
     """Simulate like replicas under requests.
 

@@ -7,7 +7,6 @@ gaps, all at once, and a closed loop of users who send the next request when the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -187,14 +186,33 @@ class Arrivals:
     def times(self, count: int, streams: RandomStreams) -> FloatArray:
         """Arrivals alone, for requests whose lengths are known.
 
+        The squared coefficient of variation of gamma gaps is one over their shape (Law, Simulation
+        Modeling and Analysis, 2015).
+
         Args:
             count: How many.
             streams: Random streams of the run.
         """
-        if self.rate_per_s is None or self.process == "burst":
+        rate, generator = self.rate_per_s, streams.stream("arrivals")
+        if rate is None or self.process == "burst":
             return np.zeros(count)
-        draw = _PROCESSES[self.process]
-        return draw(self, self.rate_per_s, count, streams.stream("arrivals"))
+        if self.process == "uniform":
+            return np.arange(1, count + 1) / rate
+        if self.process == "gamma":
+            shape = 1.0 / self.cv**2
+            return np.cumsum(generator.standard_gamma(shape, count)) / (shape * rate)
+        times_s = np.cumsum(generator.standard_exponential(count)) / rate
+        return self._in_days(times_s) if self.process == "diurnal" else times_s
+
+    def _in_days(self, times_s: FloatArray) -> FloatArray:
+        """Arrivals at a rate that swings, of those at its mean rate: inverts the integral of
+        1 + swing sin(2 pi t / period) (Cinlar, Introduction to Stochastic Processes, 1975, chapter
+        4).
+        """
+        turn_s = self.period_s / (2 * np.pi)
+        grid_s = np.linspace(0.0, times_s[-1] + self.period_s, max(4096, 8 * len(times_s)))
+        passed_s = grid_s + self.swing_fraction * turn_s * (1 - np.cos(grid_s / turn_s))
+        return np.interp(times_s, passed_s, grid_s)
 
     def _prefixes(
         self, prompt: IntArray, generator: np.random.Generator
@@ -203,38 +221,3 @@ class Arrivals:
             return None, None
         group = generator.integers(0, self.prefixes, len(prompt))
         return group, np.full(len(prompt), self.prefix_tokens)
-
-
-def _poisson(_: Arrivals, rate: float, count: int, generator: np.random.Generator) -> FloatArray:
-    return np.cumsum(generator.standard_exponential(count)) / rate
-
-
-def _gamma(load: Arrivals, rate: float, count: int, generator: np.random.Generator) -> FloatArray:
-    """Gaps of a gamma distribution, whose squared coefficient of variation is one over its shape
-    (Law, Simulation Modeling and Analysis, 2015).
-    """
-    shape = 1.0 / load.cv**2
-    return np.cumsum(generator.standard_gamma(shape, count)) / (shape * rate)
-
-
-def _uniform(_: Arrivals, rate: float, count: int, __: np.random.Generator) -> FloatArray:
-    return np.arange(1, count + 1) / rate
-
-
-def _diurnal(load: Arrivals, rate: float, count: int, generator: np.random.Generator) -> FloatArray:
-    """Inverts the integral of rate (1 + swing sin(2 pi t / period)) at the points of a unit Poisson
-    process (Cinlar, Introduction to Stochastic Processes, 1975, chapter 4).
-    """
-    wanted = np.cumsum(generator.standard_exponential(count)) / rate
-    turn = load.period_s / (2 * np.pi)
-    grid = np.linspace(0.0, wanted[-1] + load.period_s, max(4096, 8 * count))
-    passed = grid + load.swing_fraction * turn * (1 - np.cos(grid / turn))
-    return np.interp(wanted, passed, grid)
-
-
-_PROCESSES: dict[str, Callable[[Arrivals, float, int, np.random.Generator], FloatArray]] = {
-    "poisson": _poisson,
-    "gamma": _gamma,
-    "uniform": _uniform,
-    "diurnal": _diurnal,
-}

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from accelsim.errors import InvalidValueError
@@ -37,7 +35,7 @@ def draw_lengths(
         if not parameters:
             values = np.full(count, float(int(name)))
         else:
-            values = _DRAWS[name](generator, parameters, count)
+            values = _drawn(name, parameters, count, generator)
     except (ArithmeticError, ValueError, KeyError):
         raise InvalidValueError(field, text, _FORMS) from None
     if not np.isfinite(values).all() or values.max() > LONGEST_TOKENS or values.max() < lowest:
@@ -46,27 +44,21 @@ def draw_lengths(
     return lengths
 
 
-def _uniform(generator: np.random.Generator, text: str, count: int) -> FloatArray:
-    low, high = (int(end) for end in text.split("-"))
-    return generator.integers(low, high + 1, count).astype(np.float64)
+def _drawn(form: str, text: str, count: int, generator: np.random.Generator) -> FloatArray:
+    """Draws of a form with its parameters.
 
-
-def _lognormal(generator: np.random.Generator, text: str, count: int) -> FloatArray:
-    median, sigma = (float(number) for number in text.split(":"))
-    return np.minimum(median * np.exp(sigma * generator.standard_normal(count)), LONGEST_TOKENS)
-
-
-def _exponential(generator: np.random.Generator, text: str, count: int) -> FloatArray:
-    return generator.exponential(float(text), count)
-
-
-def _geometric(generator: np.random.Generator, text: str, count: int) -> FloatArray:
-    return generator.geometric(1.0 / float(text), count).astype(np.float64)
-
-
-_DRAWS: dict[str, Callable[[np.random.Generator, str, int], FloatArray]] = {
-    "uniform": _uniform,
-    "lognormal": _lognormal,
-    "exponential": _exponential,
-    "geometric": _geometric,
-}
+    Raises:
+        KeyError: If there is no such form.
+    """
+    if form == "uniform":
+        low, high = (int(end) for end in text.split("-"))
+        return generator.integers(low, high + 1, count).astype(np.float64)
+    if form == "lognormal":
+        median, sigma = (float(number) for number in text.split(":"))
+        draws = median * np.exp(sigma * generator.standard_normal(count))
+        return np.minimum(draws, LONGEST_TOKENS)
+    if form == "exponential":
+        return generator.exponential(float(text), count)
+    if form == "geometric":
+        return generator.geometric(1.0 / float(text), count).astype(np.float64)
+    raise KeyError(form)

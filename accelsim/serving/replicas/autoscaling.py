@@ -102,8 +102,6 @@ class Autoscaler:
 
     Attributes:
         changes: Times of decisions, and the replicas wanted from then on.
-        started: Replicas started.
-        removed: Replicas let go.
     """
 
     def __init__(
@@ -117,7 +115,6 @@ class Autoscaler:
         self._served, self._seen_s = 0, 0.0
         self._gaps: FloatArray = np.zeros(1)
         self.changes: list[tuple[float, int]] = []
-        self.started = self.removed = 0
 
     @property
     def next_s(self) -> float:
@@ -232,7 +229,7 @@ class Autoscaler:
         index = fleet.add(self._pool.make())
         self._pool.members.append(index)
         self._pool.coming += 1
-        self.started += 1
+        self._pool.started += 1
         heapq.heappush(self._starting, (fleet.now_s + self._pool.start_s, index))
 
     def _let_go(self, fleet: ReplicaFleet, count: int) -> None:
@@ -245,7 +242,7 @@ class Autoscaler:
         going = sorted(self._pool.live, key=load)[:count]
         for index in going:
             self._pool.live.remove(index)
-        self.removed += len(going)
+        self._pool.removed += len(going)
         self._router.refresh(fleet)
         for index in going:
             fleet.drain(index)

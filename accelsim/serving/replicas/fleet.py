@@ -16,6 +16,8 @@ from accelsim.simulation.clock import collection_paused
 from accelsim.workloads.graph import IntArray
 
 _PROGRESS_EVERY = 256
+#: Called with the requests that have come and the simulated time.
+Progress = Callable[[int, float], None]
 
 
 class ArrivalQueue:
@@ -172,7 +174,7 @@ class ReplicaFleet:
         self._parked: deque[int] = deque()
         self._draining: set[int] = set()
 
-    def run(self, progress: Callable[[int, float], None] | None = None) -> None:
+    def run(self, progress: Progress | None = None) -> None:
         """Run until every request has ended.
 
         Args:
@@ -193,7 +195,7 @@ class ReplicaFleet:
         for replica in self.replicas:
             replica.tally.close()
 
-    def _run(self, progress: Callable[[int, float], None] | None) -> None:
+    def _run(self, progress: Progress | None) -> None:
         arrivals = self.arrivals
         is_changed = bool(self.controls)
         is_watched = arrivals.reacts or is_changed

@@ -58,10 +58,6 @@ class Outages:
         pool: The pool.
         router: Told what is live.
         generator: Random numbers.
-
-    Attributes:
-        losses: Replicas lost.
-        restarted_requests: Requests that had to start anew.
     """
 
     def __init__(
@@ -74,7 +70,6 @@ class Outages:
         self._policy, self._pool, self._router = policy, pool, router
         self._generator = generator
         self._events: list[tuple[float, int, str]] = []
-        self.losses = self.restarted_requests = 0
         for index in pool.live:
             self._watch(index, 0.0)
         pool.watchers.append(self._watch)
@@ -108,10 +103,11 @@ class Outages:
         heapq.heappush(self._events, (fleet.now_s + self._policy.notice_s, index, "loss"))
 
     def _lose(self, fleet: ReplicaFleet, index: int) -> None:
-        self.losses += 1
-        self.restarted_requests += fleet.replicas[index].outstanding
-        hopeless = self.restarted_requests > _MOST_RESTARTS * len(fleet.log)
-        if hopeless or self.losses > _MOST_LOSSES:
+        pool = self._pool
+        pool.lost += 1
+        pool.restarted_requests += fleet.replicas[index].outstanding
+        hopeless = pool.restarted_requests > _MOST_RESTARTS * len(fleet.log)
+        if hopeless or pool.lost > _MOST_LOSSES:
             allowed = (
                 f"long enough that a run loses at most {_MOST_LOSSES:,} replicas, and its mean "
                 f"request starts anew at most {_MOST_RESTARTS} times"
@@ -121,7 +117,7 @@ class Outages:
         if self._policy.is_spot:
             fleet.end_pay(index)
         fleet.abandon(index)
-        heapq.heappush(self._events, (fleet.now_s + self._pool.start_s, index, "return"))
+        heapq.heappush(self._events, (fleet.now_s + pool.start_s, index, "return"))
 
     def _bring_back(self, fleet: ReplicaFleet, index: int) -> None:
         self._pool.coming -= 1

@@ -29,6 +29,10 @@ class ReplicaPool:
         live: Places of the replicas that take requests.
         members: Places of all there ever were.
         coming: Replicas that are starting.
+        started: Replicas that an autoscaler started.
+        removed: Replicas that it let go.
+        lost: Losses of replicas.
+        restarted_requests: Requests that had to start anew with them.
         watchers: Told the place of each replica that begins to take requests, and when.
     """
 
@@ -37,6 +41,10 @@ class ReplicaPool:
     live: list[int] = field(default_factory=list)
     members: list[int] = field(default_factory=list)
     coming: int = 0
+    started: int = 0
+    removed: int = 0
+    lost: int = 0
+    restarted_requests: int = 0
     watchers: list[Callable[[int, float], None]] = field(default_factory=list)
 
     def join(self, index: int, now_s: float) -> None:

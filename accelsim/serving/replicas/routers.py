@@ -100,12 +100,6 @@ def _prefix_aware(log: RequestLog) -> PlainRouter:
     return choose
 
 
-_PLAIN: dict[str, PlainRouter] = {
-    "least-waiting": _least_waiting,
-    "least-kv": _least_cache,
-}
-
-
 def router(name: str, log: RequestLog, generator: np.random.Generator) -> PlainRouter:
     """A router by name.
 
@@ -127,4 +121,4 @@ def router(name: str, log: RequestLog, generator: np.random.Generator) -> PlainR
         return _least_outstanding()
     if name == "prefix-aware":
         return _prefix_aware(log)
-    return _PLAIN[name]
+    return _least_waiting if name == "least-waiting" else _least_cache

@@ -24,10 +24,7 @@ class Tally:
     """Sums over the steps of one replica; complete after `close`.
 
     Attributes:
-        busy_s: Time in steps.
-        energy_j: Energy of the steps.
         peak_power_w: Largest mean power of a step.
-        block_s: Integral of the blocks in use over the busy time.
         peak_blocks: Most blocks in use.
         step_count: Steps.
         event_count: Events that stood for them.
@@ -42,12 +39,27 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        self.busy_s = self.energy_j = self.peak_power_w = self.block_s = 0.0
+        self.peak_power_w = 0.0
         self.peak_blocks = self.step_count = self.event_count = self.preemption_count = 0
         self.prompt_tokens = 0
         self.gap_count, self.gap_sum_s = np.zeros(_BINS), np.zeros(_BINS)
         self.history = StepHistory()
         self.rows: list[tuple[float, float, int, int, int, float, float]] = []
+
+    @property
+    def busy_s(self) -> float:
+        """Time in steps."""
+        return float(self.history.sums[0].sum())
+
+    @property
+    def energy_j(self) -> float:
+        """Energy of the steps."""
+        return float(self.history.sums[1].sum())
+
+    @property
+    def block_s(self) -> float:
+        """Integral of the blocks in use over the busy time."""
+        return float(self.history.sums[2].sum())
 
     def sum_up(self) -> None:
         """Sum up what is noted where it is much."""
@@ -63,9 +75,6 @@ class Tally:
         self.history.add(end_s, seconds, joules, blocks)
         self.event_count += len(self.rows)
         self.rows.clear()
-        self.busy_s += float(seconds.sum())
-        self.energy_j += float(joules.sum())
-        self.block_s += float((blocks * seconds).sum())
         self.step_count += int(steps.sum())
         self.peak_blocks = max(self.peak_blocks, int(blocks.max()))
         power = np.divide(joules, seconds, out=np.zeros_like(joules), where=seconds > 0)

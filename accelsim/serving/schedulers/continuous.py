@@ -17,7 +17,7 @@ from accelsim.serving.schedulers.base import NEVER, PriorityQueue, WaitingQueue
 from accelsim.serving.schedulers.joining import Unseen
 from accelsim.serving.schedulers.limits import BatchLimits
 from accelsim.serving.schedulers.paged import PagedBatch, Prompt
-from accelsim.serving.steps.step_times import StepTimes
+from accelsim.serving.steps.step_times import StepCost, StepTimes
 
 #: More steps than a run has.
 _MANY = 1 << 60
@@ -57,7 +57,7 @@ class ContinuousBatching(PagedBatch):
         """Begin with nothing."""
         super()._clear()
         self._chunks: list[tuple[Prompt, int]] = []
-        self._parts: list[tuple[float, float]] = []  # steps that one prompt fills
+        self._parts: list[StepCost] = []  # steps that one prompt fills
         self._start_s = self._seconds = self._joules = 0.0
         self._step_count = self._more_blocks = 0
         self._stall_s = 0.0
@@ -146,10 +146,11 @@ class ContinuousBatching(PagedBatch):
 
     def _complete(self, now_s: float) -> None:
         """Account for the steps that end now, and let sequences and prompts go on or end."""
-        steps, count = self._step_count, len(self._running)
+        steps, running = self._step_count, self._running
+        count = len(running)
         if steps > 1:
             self._take(self._more_blocks)
-        used = self.used_blocks
+        used = self._blocks - self._room()
         if steps:
             self._counter += steps
             self._context += steps * count
@@ -159,21 +160,17 @@ class ContinuousBatching(PagedBatch):
                 stall_s = self._stall_s
                 self._note((self._seconds, self._joules, steps, count, used, stall_s, now_s))
             self._stall_s = 0.0
-            self._end_due(now_s)
+            ends = self._ends
+            while ends and ends[0][0] <= self._counter:
+                end, request = heappop(ends)
+                if request in running and running[request][2] == end:
+                    self._end(request, now_s)
         else:
             self._note((self._seconds, self._joules, 1, 0, used, 0.0, now_s))
             if count:  # the next token of those that run waits for prompts, too
                 self._stall_s += self._seconds
         if self._chunks:
             self._complete_chunks(now_s)
-
-    def _end_due(self, now_s: float) -> None:
-        """End the sequences whose last token the counter has reached."""
-        ends, running = self._ends, self._running
-        while ends and ends[0][0] <= self._counter:
-            end, request = heappop(ends)
-            if request in running and running[request][2] == end:
-                self._end(request, now_s)
 
     def _note_parts(self, count: int, used: int, now_s: float) -> None:
         end_s = now_s - sum(seconds for seconds, _ in self._parts)
@@ -342,7 +339,7 @@ class ContinuousBatching(PagedBatch):
         self._seconds, self._joules = self.steps.decode_run(count, self._context, steps)
         self._step_count = steps
 
-    def _step_at(self, now_s: float) -> tuple[int, tuple[float, float]]:
+    def _step_at(self, now_s: float) -> tuple[int, StepCost]:
         """Which step of the run computes at a time, from 1, and what all up to it take.
 
         Estimate: the first guess is that all steps are equally long; it is corrected step by step.
@@ -359,7 +356,7 @@ class ContinuousBatching(PagedBatch):
             cost = less
         return wanted, cost
 
-    def _shorten(self, steps: int, cost: tuple[float, float]) -> None:
+    def _shorten(self, steps: int, cost: StepCost) -> None:
         """End a run after so many steps, which take so many seconds and joules, so that a new
         request can join: Yu et al., Orca, OSDI 2022, section 3.
         """

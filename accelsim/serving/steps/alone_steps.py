@@ -20,7 +20,7 @@ from accelsim.frozen import frozen
 from accelsim.serving.deployment import Deployment, PoolPlan
 from accelsim.serving.plan import ReplicaPlan
 from accelsim.serving.steps.combined_steps import StepsAround
-from accelsim.serving.steps.step_times import StepBatch
+from accelsim.serving.steps.step_times import StepBatch, StepCost
 
 #: Requests of a load whose steps are priced one by one: each asks for a few passes, and a pass
 #: takes about 20 ms to price. Estimate: ten requests then take less than a second.
@@ -36,10 +36,10 @@ class AloneSteps(StepsAround):
         further: The same of the steps after a number of cached tokens, and how many steps.
     """
 
-    prompt: Callable[[int], tuple[float, float]]
-    further: Callable[[int, int], tuple[float, float]]
+    prompt: Callable[[int], StepCost]
+    further: Callable[[int, int], StepCost]
 
-    def step(self, *batch: *StepBatch) -> tuple[float, float]:
+    def step(self, *batch: *StepBatch) -> StepCost:
         """One step; see `StepTimes`. The keys of one prompt with nothing cached are those of causal
         attention (Vaswani et al., NeurIPS 2017).
         """
@@ -48,7 +48,7 @@ class AloneSteps(StepsAround):
             return self.prompt(tokens)
         return self.inner.step(*batch)
 
-    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
+    def decode_run(self, count: int, context: float, n: int) -> StepCost:
         """Steps of the same sequences; see `StepTimes`."""
         if count == 1:
             return self.further(round(context), n)
@@ -79,7 +79,7 @@ def _alone(pool: PoolPlan) -> ReplicaPlan:
     return replace(plan, steps=AloneSteps(plan.steps, prompt, further))
 
 
-def _price(plan: ReplicaPlan, which: slice, prompt: int, output: int) -> tuple[float, float]:
+def _price(plan: ReplicaPlan, which: slice, prompt: int, output: int) -> StepCost:
     """Seconds and joules of some passes of a request alone, the host's time per step included.
     Estimate: the device takes its idle power on top of the passes' energy.
     """

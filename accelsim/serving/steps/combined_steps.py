@@ -7,7 +7,7 @@ them takes the time that one of them takes through all stages.
 from __future__ import annotations
 
 from accelsim.frozen import frozen
-from accelsim.serving.steps.step_times import StepBatch, StepTimes
+from accelsim.serving.steps.step_times import StepBatch, StepCost, StepTimes
 
 
 @frozen
@@ -48,13 +48,13 @@ class ScaledSteps(StepsAround):
     ratio: float
     prompt_ratio: float
 
-    def step(self, *batch: *StepBatch) -> tuple[float, float]:
+    def step(self, *batch: *StepBatch) -> StepCost:
         """One step; see `StepTimes`."""
         seconds, joules = self.inner.step(*batch)
         ratio = self.prompt_ratio if batch[0] else self.ratio
         return seconds * ratio, joules * ratio
 
-    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
+    def decode_run(self, count: int, context: float, n: int) -> StepCost:
         """Steps of the same sequences; see `StepTimes`."""
         seconds, joules = self.inner.decode_run(count, context, n)
         return seconds * self.ratio, joules * self.ratio
@@ -76,7 +76,7 @@ class PipelinedSteps(StepsAround):
     stages: int
     budget: int
 
-    def step(self, *batch: *StepBatch) -> tuple[float, float]:
+    def step(self, *batch: *StepBatch) -> StepCost:
         """A round of all batches: the time of one of them through all stages, as many batches in
         flight as there are stages (Yu et al., Orca, OSDI 2022, section 4).
         """
@@ -94,7 +94,7 @@ class PipelinedSteps(StepsAround):
             joules += self.inner.decode_run(count, cached, 1)[1] * (batches - with_prompts)
         return seconds, joules
 
-    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
+    def decode_run(self, count: int, context: float, n: int) -> StepCost:
         """Rounds of the same sequences; see `StepTimes`. Estimate: sequences are spread evenly."""
         batch_count = -(-count // self.stages)
         seconds, joules = self.inner.decode_run(batch_count, context * batch_count / count, n)
@@ -119,7 +119,7 @@ class SpeculativeSteps(StepsAround):
     guesses: int
     draft: StepTimes | None = None
 
-    def step(self, *batch: *StepBatch) -> tuple[float, float]:
+    def step(self, *batch: *StepBatch) -> StepCost:
         """One step, an E-th of a step that checks guesses (Leviathan et al., ICML 2023); see
         `StepTimes`.
         """
@@ -135,7 +135,7 @@ class SpeculativeSteps(StepsAround):
             seconds, joules = seconds + guesses[0], joules + guesses[1]
         return seconds / share, joules / share
 
-    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
+    def decode_run(self, count: int, context: float, n: int) -> StepCost:
         """Steps of the same sequences, each an E-th of one that checks guesses (Leviathan et al.,
         ICML 2023); see `StepTimes`.
         """
@@ -143,7 +143,7 @@ class SpeculativeSteps(StepsAround):
         guesses = self._guesses(count, context, n)
         return (seconds + guesses[0]) / self.kept_tokens, (joules + guesses[1]) / self.kept_tokens
 
-    def _guesses(self, count: int, context: float, n: int) -> tuple[float, float]:
+    def _guesses(self, count: int, context: float, n: int) -> StepCost:
         """What the draft's steps before `n` engine steps take."""
         if self.draft is None:
             return 0.0, 0.0

@@ -17,7 +17,7 @@ import numpy as np
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
-from accelsim.serving.steps.step_times import StepBatch
+from accelsim.serving.steps.step_times import StepBatch, StepCost
 from accelsim.workloads.graph import FloatArray
 
 #: Numbers of tokens at which the pieces may bend.
@@ -121,16 +121,14 @@ class FittedSteps:
     idle_w: float | None = None
     log_sigma: float = 0.0
     common_fraction: float = 0.0
-    _fixed_costs: dict[int, tuple[float, float]] = field(
-        init=False, repr=False, default_factory=dict
-    )
+    _fixed_costs: dict[int, StepCost] = field(init=False, repr=False, default_factory=dict)
 
-    def step(self, *batch: *StepBatch) -> tuple[float, float]:
+    def step(self, *batch: *StepBatch) -> StepCost:
         """One step: seconds and joules; see `StepTimes`."""
         joules = 0.0 if self.joules is None else self.joules.value(*batch)
         return self.seconds.value(*batch), joules
 
-    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
+    def decode_run(self, count: int, context: float, n: int) -> StepCost:
         """Steps of the same sequences: their caches grow by a token each, so that the cached tokens
         are an arithmetic series (Agrawal et al., OSDI 2024); see `StepTimes`.
         """

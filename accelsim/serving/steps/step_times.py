@@ -32,6 +32,8 @@ _TOGETHER = 64
 #: Tokens of prompts that a step computes, the sum over them of the keys each attends to, itself
 #: included, sequences that get one further token, and the sum over these of the cached tokens.
 StepBatch = tuple[int, float, int, float]
+#: Seconds and joules of one step or several.
+StepCost = tuple[float, float]
 
 
 class StepTimes(Protocol):
@@ -62,7 +64,7 @@ class StepTimes(Protocol):
         decode_count: int,
         decode_context_sum: float,
         /,
-    ) -> tuple[float, float]:
+    ) -> StepCost:
         """One step: seconds and joules.
 
         Args:
@@ -72,7 +74,7 @@ class StepTimes(Protocol):
             decode_context_sum: Sum over these of the tokens in their caches.
         """
 
-    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
+    def decode_run(self, count: int, context: float, n: int) -> StepCost:
         """`n` steps of the same sequences one after the other: seconds and joules in all.
 
         Args:
@@ -96,7 +98,7 @@ class StepCurve:
     time_s: FloatArray
     energy_j: FloatArray
 
-    def spread(self, last: int) -> list[tuple[float, float]]:
+    def spread(self, last: int) -> list[StepCost]:
         """Seconds and joules of each count from 0 to `last`; nothing takes nothing."""
         counts = np.arange(last + 1)
         time_s = np.interp(counts, self.at, self.time_s)
@@ -187,10 +189,10 @@ class TabulatedSteps:
     common_fraction: float = 1.0
     checked: int = 1
     prompt_issue_s: float = 0.0
-    _layers: list[tuple[float, float]] = field(init=False, repr=False)
-    _decode_layers: list[tuple[float, float]] = field(init=False, repr=False)
-    _logits: list[tuple[float, float]] = field(init=False, repr=False)
-    _fixed: tuple[float, float] = field(init=False, repr=False)
+    _layers: list[StepCost] = field(init=False, repr=False)
+    _decode_layers: list[StepCost] = field(init=False, repr=False)
+    _logits: list[StepCost] = field(init=False, repr=False)
+    _fixed: StepCost = field(init=False, repr=False)
     _prefill_lines: dict[int, _Line] = field(init=False, repr=False, default_factory=dict)
     _decode_lines: dict[int, tuple[float, float, _Line]] = field(
         init=False, repr=False, default_factory=dict
@@ -230,7 +232,7 @@ class TabulatedSteps:
         prefill_context_sum: float,
         decode_count: int,
         decode_context_sum: float,
-    ) -> tuple[float, float]:
+    ) -> StepCost:
         """One step: seconds and joules; see `StepTimes`.
 
         Sums that describe a batch: Agrawal et al., OSDI 2024, section 4.
@@ -264,7 +266,7 @@ class TabulatedSteps:
             seconds = self.prompt_issue_s
         return seconds, joules
 
-    def decode_run(self, count: int, context: float, n: int) -> tuple[float, float]:
+    def decode_run(self, count: int, context: float, n: int) -> StepCost:
         """Steps of one batch; its mean cache grows by one per step, and the sum of a line over
         equal steps is its value in the middle times their number; see `StepTimes` (Agrawal et al.,
         MLSys 2024).
@@ -324,7 +326,7 @@ def _near(count: int) -> IntArray:
     return np.arange(max(begin, 1), begin + _TOGETHER)
 
 
-def _passes(values: list[tuple[float, float]], count: int) -> tuple[float, float]:
+def _passes(values: list[StepCost], count: int) -> StepCost:
     """Seconds and joules of a count. Estimate: beyond the end as many passes of the last one."""
     last = len(values) - 1
     if count <= last:
