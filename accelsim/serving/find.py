@@ -284,7 +284,7 @@ def _min_replicas(search: LayoutSearch) -> Found:
 
 def _limits(search: LayoutSearch) -> Found:
     """The limits under which most requests meet the targets, and the least memory for them.
-    Estimate: no less memory serves as well where a share of it does not.
+    Estimate: where a share of the memory is too small, all smaller ones are.
     """
     plan = search.plan
     usual = memory_fraction(plan.run, plan.engine, plan.options, plan.max_batch_tokens)
