@@ -202,7 +202,11 @@ def deployment(
         plan = replica_plan(model, pool.device, run, pool_options, max_context=max_context)
         if plan.run.workload.name not in names:
             names.append(plan.run.workload.name)
-            shares.append(_share(model, pool.share_fraction))
+            if pool.share_fraction is None:
+                allowed = f"above 0 and below 1 for {model}"
+                remedy = "Add share=, the part of the requests that ask for it."
+                raise InvalidValueError("pool share", None, allowed, remedy)
+            shares.append(pool.share_fraction)
         model_index = names.index(plan.run.workload.name)
         if model_index == _FIRST and options.prefill is not None:
             allowed = "another model, where the first computes its prompts apart"
@@ -214,13 +218,6 @@ def deployment(
     if shares[0] <= 0:
         raise InvalidValueError("pool share", sum(shares[1:]), "below 1 in all")
     return Deployment(tuple(pools), options, tuple(names), tuple(shares))
-
-
-def _share(model: str, share: float | None) -> float:
-    if share is None:
-        remedy = "Add share=, the part of the requests that ask for it."
-        raise InvalidValueError("pool share", None, f"above 0 and below 1 for {model}", remedy)
-    return share
 
 
 def _prompts(

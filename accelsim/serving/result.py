@@ -229,7 +229,7 @@ class ServingResult(Result):
         ended = np.flatnonzero(np.isfinite(times).all(axis=0))
         times, count = times[:, ended], len(ended)
         stage = np.repeat(np.arange(len(_STAGES)), count)
-        replica = self._replicas()[:, ended]
+        replica = _replicas(self.log)[:, ended]
         resource = stage + len(_STAGES) * replica.ravel()
         names = [
             f"replica {n}: {stage_name}"
@@ -260,16 +260,14 @@ class ServingResult(Result):
         stages = {name: lines.select(category=name) for name in lines.categories}
         return {name: _counts(rows.start_s, rows.end_s) for name, rows in stages.items()}
 
-    def _replicas(self) -> IntArray:
-        """Place of the replica of each stage of the requests, shape (stages, n)."""
-        log = self.log
-        if log is None:
-            return np.zeros((len(_STAGES), 0), dtype=np.int64)
-        last = log.column("replica").astype(np.int64)
-        prompt = last.copy()
-        if log.prompt_replica:
-            prompt[list(log.prompt_replica)] = list(log.prompt_replica.values())
-        return np.stack([prompt, prompt, last])
+
+def _replicas(log: RequestLog) -> IntArray:
+    """Index of the replica of each stage of the requests, shape (stages, n)."""
+    last = log.column("replica").astype(np.int64)
+    prompt = last.copy()
+    if log.prompt_replica:
+        prompt[list(log.prompt_replica)] = list(log.prompt_replica.values())
+    return np.stack([prompt, prompt, last])
 
 
 def deployment_words(

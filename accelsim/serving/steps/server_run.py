@@ -109,8 +109,7 @@ def read_benchmark(path: Path, max_batch_tokens: int = 8192) -> ServerRun:
     if max_batch_tokens < 1:
         raise InvalidValueError("max_batch_tokens", max_batch_tokens, "a whole number >= 1")
     requests, skips = _requests(path)
-    steps = _Steps(requests, max_batch_tokens)
-    columns = steps.columns(skips)
+    columns = _Steps(requests, max_batch_tokens).columns(skips)
     return ServerRun(columns, len(requests), dict(skips))
 
 
