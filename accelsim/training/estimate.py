@@ -7,7 +7,7 @@ returns a `TrainingEstimate`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from accelsim.simulation.timeline import Timeline
+    from accelsim.training.search import Search
 
 _INTERVAL_LEVEL = 0.9
 #: Forward passes whose arithmetic a forward and a backward pass have: published figures count so.
@@ -299,68 +300,61 @@ def train(
             nearest plan that fits.
         InputError: If a name, size or choice is wrong; its subclasses say which.
     """
-    place_values = {spec.name: keywords.pop(spec.name, None) for spec in fields(TrainingPlace)}
-    place = TrainingPlace(**place_values)
-    resolved, paid = options_and_price(options, price, keywords)
-    chosen = run_options(resolved, {"mode": "training"})
-    setup = training_setup(workload, chosen, place, conditions, _adapter_rank(plan))
-    if place.global_batch is None and chosen.shape.batch is None:
-        batch = _least_batch(plan, setup.device_count)
+    names = [spec.name for spec in fields(TrainingPlace)]
+    place = TrainingPlace(**{name: keywords.pop(name, None) for name in names})
+    options, price = options_and_price(options, price, keywords)
+    options = run_options(options, {"mode": "training"})
+    plan_fields = _plan_fields(plan)
+    rank = plan_fields.get("lora_rank")
+    setup = training_setup(workload, options, place, conditions, rank)
+    if place.global_batch is None and options.shape.batch is None:
+        batch = _least_batch(plan_fields, setup.device_count)
         setup = replace(setup, run=replace(setup.run, batch=batch))
-    check_effect(chosen.model, setup.run)
-    cost = device_price(setup.run.device, paid)
-    if search:
-        from accelsim.training.trainers import find_plan
-
-        named = _named(plan), cost.usd_per_hour, report
-        result_of_search, used, trainers = find_plan(setup, workload, chosen, place, named)
-        result = _estimate(used, result_of_search.best, cost, length, check_memory, record)
-        figures = {name: getattr(result_of_search, name) for name in _SEARCH} | {
-            "trainers": trainers
-        }
-        warnings = (
-            [] if result_of_search.is_complete else [_CUT_SHORT.format(result_of_search.considered)]
-        )
-        counts = used.device_count, setup.device_count
-        warnings += [_FEWER.format(*counts)] if counts[0] < counts[1] else []
-        return replace(result, **figures, warnings=(*result.warnings, *warnings))
-    chosen_plan = _chosen(plan, setup)
-    check_model(chosen_plan, setup.run.workload, setup.run.seq_len)
-    return _estimate(setup, chosen_plan, cost, length, check_memory, record)
-
-
-def _adapter_rank(plan: ParallelismPlan | str | None) -> int | None:
-    """Rank of the adapters that a plan trains."""
-    rank: int | None = _fields(plan).get("lora_rank")
-    return rank
-
-
-def _fields(plan: ParallelismPlan | str | None) -> Document:
-    """Fields that a plan names."""
-    if isinstance(plan, ParallelismPlan):
-        return {f.name: getattr(plan, f.name) for f in fields(plan)}
-    return parse_plan(plan or "")
-
-
-def _least_batch(plan: ParallelismPlan | str | None, device_count: int) -> int:
-    """One microbatch of every data-parallel rank of a plan, of all devices where none is named."""
-    degrees = _fields(plan)
-    ranks = math.prod(degrees.get(name, 1) for name in ("tp", "pp", "cp"))
-    samples = degrees.get("dp", device_count // max(ranks, 1)) * degrees.get("microbatch", 1)
-    return max(int(samples), 1)
-
-
-def _named(plan: ParallelismPlan | str | None) -> Document:
-    """Fields that a search keeps."""
+    check_effect(options.model, setup.run)
+    cost = device_price(setup.run.device, price)
+    if not search:
+        plan = _chosen(plan, setup)
+        check_model(plan, setup.run.workload, setup.run.seq_len)
+        return _estimate(setup, plan, cost, length, check_memory, record)
     if isinstance(plan, ParallelismPlan):
         allowed = "words for the fields to keep, as a search changes the others"
         raise InvalidValueError("plan", str(plan), allowed, 'Such as plan="tp=4,zero=1".')
+    from accelsim.training.trainers import find_plan
+
+    progress = plan_fields, cost.usd_per_hour, report
+    best_of_search, used, trainers = find_plan(setup, workload, options, place, progress)
+    result = _estimate(used, best_of_search.best, cost, length, check_memory, record)
+    figures = {name: getattr(best_of_search, name) for name in _SEARCH} | {"trainers": trainers}
+    warnings = [*result.warnings, *_search_notes(best_of_search, used, setup)]
+    return replace(result, **figures, warnings=tuple(warnings))
+
+
+def _search_notes(
+    best_of_search: Search, used: TrainingSetup, setup: TrainingSetup
+) -> Iterator[str]:
+    if not best_of_search.is_complete:
+        yield _CUT_SHORT.format(best_of_search.considered)
+    if used.device_count < setup.device_count:
+        yield _FEWER.format(used.device_count, setup.device_count)
+
+
+def _plan_fields(plan: ParallelismPlan | str | None) -> Document:
+    """Fields that a plan names."""
+    if isinstance(plan, ParallelismPlan):
+        return {spec.name: getattr(plan, spec.name) for spec in fields(plan)}
     return parse_plan(plan or "")
+
+
+def _least_batch(plan_fields: Values, device_count: int) -> int:
+    """One microbatch of every data-parallel rank of a plan, of all devices where none is named."""
+    ranks = math.prod(plan_fields.get(name, 1) for name in ("tp", "pp", "cp"))
+    copies = plan_fields.get("dp", device_count // max(ranks, 1))
+    return max(int(copies * plan_fields.get("microbatch", 1)), 1)
 
 
 def _chosen(plan: ParallelismPlan | str | None, setup: TrainingSetup) -> ParallelismPlan:
     usual = {} if isinstance(plan, ParallelismPlan) else {"recompute": setup.run.stack.recompute}
-    return plan_on(setup.device_count, usual | _fields(plan))
+    return plan_on(setup.device_count, usual | _plan_fields(plan))
 
 
 def _estimate(
@@ -386,9 +380,9 @@ def _estimate(
         spent = figures["energy_j"], figures["cost_usd"], figures["carbon_kgco2e"]
         iteration_figures = TrainingRun(seconds, low, high, *spent, checkpoint_bytes(iteration))
         figures |= training_run(length, iteration_figures, run, setup.device_count)
-    evidence_found = iteration_evidence(iteration)
+    evidence = iteration_evidence(iteration)
     around = () if setup.cluster is None else setup.cluster.warnings
-    notes = (*run.workload.notices, *around, *evidence_found.warnings, *price.notes)
+    notes = (*run.workload.notices, *around, *evidence.warnings, *price.notes)
     counts = {"microbatch_count": iteration.microbatch_count, "global_batch": run.batch}
     return TrainingEstimate(
         workload=run.workload.name,
@@ -414,7 +408,7 @@ def _estimate(
         node_count=_node_count(setup),
         offer=price.offer,
         tier=row_spreads(iteration).tier.value,
-        evidence=evidence_found,
+        evidence=evidence,
         inputs=_inputs(setup, plan),
         provenance=run.provenance,
         warnings=(*notes, *learned_notes(iteration)),
