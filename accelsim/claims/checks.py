@@ -43,14 +43,14 @@ def lane_counts() -> list[Reading]:
 def device_list() -> list[Reading]:
     """Profiles that say class, peak, memory and the source of both."""
     profiles = [catalog.device(name) for name in catalog.device_names()]
-    whole = [
+    complete = [
         p
         for p in profiles
         if p.device_class and p.peak_flop_per_s and p.memory.capacity_bytes.source
     ]
     return [
         Reading("profiles", float(len(profiles)), at_least=140),
-        Reading("share with class, peak, memory and source", len(whole) / len(profiles), 1.0),
+        Reading("share with class, peak, memory and source", len(complete) / len(profiles), 1.0),
     ]
 
 
@@ -92,8 +92,8 @@ def convolutions() -> list[Reading]:
         graph = accelsim.simulate(name, "t4", batch=1, precision="fp32").passes[0].graph
         rows = np.flatnonzero(graph.kind == OperatorKind.CONV)
         sizes = [
-            graph.dimension(part, rows, OperatorKind.CONV)
-            for part in (
+            graph.dimension(dimension, rows, OperatorKind.CONV)
+            for dimension in (
                 *("batch", "out_d", "out_h", "out_w", "channels_out"),
                 *("channels_in", "kernel_d", "kernel_h", "kernel_w"),
             )
@@ -190,9 +190,9 @@ def families() -> list[Reading]:
         "text-cnn",
     )
     compared = accelsim.compare(models, ["t4", "xeon-platinum-8380"], batch=1)
-    done = [row.estimate for row in compared if row.estimate and row.estimate.latency_s]
+    estimates = [row.estimate for row in compared if row.estimate and row.estimate.latency_s]
     sound = [
-        e for e in done if math.isfinite(e.latency_s or math.nan) and (e.energy_j or 0.0) > 0.0
+        e for e in estimates if math.isfinite(e.latency_s or math.nan) and (e.energy_j or 0.0) > 0.0
     ]
     return [Reading(f"share of {len(compared)} runs that finish", len(sound) / len(compared), 1.0)]
 
@@ -200,12 +200,12 @@ def families() -> list[Reading]:
 def loops() -> list[Reading]:
     """Python's loop over numpy's for a million products, measured here and now."""
     left, right = np.random.default_rng(_SEED).random((2, 1_000_000))
-    one, other, result = left.tolist(), right.tolist(), np.empty_like(left)
+    left_list, right_list, result = left.tolist(), right.tolist(), np.empty_like(left)
 
     def scalar() -> None:
-        products = [0.0] * len(one)
-        for place in range(len(one)):
-            products[place] = one[place] * other[place]
+        products = [0.0] * len(left_list)
+        for index in range(len(left_list)):
+            products[index] = left_list[index] * right_list[index]
 
     ratio = _least_s(scalar) / _least_s(lambda: np.multiply(left, right, out=result))
     return [Reading("loop over numpy, 1e6 products", ratio, at_least=30.0)]
@@ -233,10 +233,10 @@ def bandwidth() -> list[Reading]:
             return []
         changed = rate.model_copy(update={"value": factor * rate.value})
         memory = device.memory.model_copy(update={"bandwidth_bytes_per_s": changed})
-        other = device.model_copy(update={"memory": memory})
+        changed_device = device.model_copy(update={"memory": memory})
         rates = [
-            accelsim.estimate("tpu-v1-mlp0", one, batch=100).throughput_per_s or math.nan
-            for one in (device, other)
+            accelsim.estimate("tpu-v1-mlp0", variant, batch=100).throughput_per_s or math.nan
+            for variant in (device, changed_device)
         ]
         name = f"throughput of MLP0 at {factor:g} of the bandwidth"
         bandwidth.append(Reading(name, rates[1] / rates[0], factor, 0.1))
@@ -285,8 +285,8 @@ def replicas() -> list[Reading]:
     )
     parts = ("weight_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes")
     return [
-        Reading(f"{part} of a replica over alone", four.memory[part] / alone.memory[part], 1.0)
-        for part in parts
+        Reading(f"{name} of a replica over alone", four.memory[name] / alone.memory[name], 1.0)
+        for name in parts
     ]
 
 

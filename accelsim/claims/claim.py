@@ -77,8 +77,8 @@ class Reading:
     def tolerance(self) -> str:
         """In words, what is accepted."""
         bounds = [
-            f"{words} {bound:g}"
-            for words, bound in (("at least", self.at_least), ("at most", self.at_most))
+            f"{bound_name} {bound:g}"
+            for bound_name, bound in (("at least", self.at_least), ("at most", self.at_most))
             if bound is not None
         ]
         if self.expected is not None:
@@ -179,8 +179,8 @@ def judge(
         verdict = Verdict.MISSED if is_measured else Verdict.REFUTED
         reason = "; ".join(filter(None, [", ".join(missed), reason]))
     else:
-        held = len(deciding) - len(missed)
-        summary = f"{held} of {len(deciding)} readings hold; missed: {', '.join(missed)}"
+        held_count = len(deciding) - len(missed)
+        summary = f"{held_count} of {len(deciding)} readings hold; missed: {', '.join(missed)}"
         reason = "; ".join(filter(None, [summary, reason]))
     if verdict is not Verdict.NOT_CHECKABLE:
         silent = [_without_figure(one) for one in readings if one.simulated is None]
@@ -188,5 +188,5 @@ def judge(
     return JudgedClaim(id_, title, source, verdict, reason, tuple(readings))
 
 
-def _without_figure(one: Reading) -> str:
-    return f"no figure for {one.name}" + (f" ({one.note})" if one.note else "")
+def _without_figure(reading: Reading) -> str:
+    return f"no figure for {reading.name}" + (f" ({reading.note})" if reading.note else "")

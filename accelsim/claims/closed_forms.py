@@ -38,7 +38,7 @@ def _run_s(
 ) -> list[float]:
     """End of each task by row, and the last of them at the end of the list."""
     engine = Engine()
-    names = tuple(f"stage {place}" for place in range(len(workers)))
+    names = tuple(f"stage {index}" for index in range(len(workers)))
     for name, count in zip(names, workers, strict=True):
         engine.add_server(name, capacity=count)
     before = [list(rows) for rows in waits_for or [()] * len(duration_s)]
@@ -119,10 +119,10 @@ def dot_product() -> list[Reading]:
         level = list(range(count))
         while len(level) > 1:
             heads = len(waits)
-            waits += [level[place : place + 2] for place in range(0, len(level), 2)]
+            waits += [level[index : index + 2] for index in range(0, len(level), 2)]
             level = list(range(heads, len(waits)))
-        ones = [1.0] * len(waits)
-        serial, tree = _makespan_s(ones), _makespan_s(ones, waits, workers=count)
+        durations = [1.0] * len(waits)
+        serial, tree = _makespan_s(durations), _makespan_s(durations, waits, workers=count)
         dot_product.append(Reading(f"steps of one unit, n = {count}", serial, 2.0 * count - 1))
         depth = 1.0 + math.ceil(math.log2(count))
         dot_product.append(Reading(f"steps of {count} units, n = {count}", tree, depth))
@@ -189,12 +189,12 @@ def list_schedule() -> list[Reading]:
         count, workers = int(generator.integers(5, 60)), int(generator.integers(2, 9))
         times = generator.exponential(1.0, count).tolist()
         waits = [
-            [row for row in range(place) if generator.random() < 2.0 / count]
-            for place in range(count)
+            [row for row in range(task) if generator.random() < 2.0 / count]
+            for task in range(count)
         ]
         path = [0.0] * count
-        for place in range(count):
-            path[place] = times[place] + max((path[row] for row in waits[place]), default=0.0)
+        for task in range(count):
+            path[task] = times[task] + max((path[row] for row in waits[task]), default=0.0)
         least = max(*path, sum(times) / workers)
         bound = (2.0 - 1.0 / workers) * least
         worst = max(worst, _makespan_s(times, waits, workers=workers) / bound)
@@ -204,14 +204,14 @@ def list_schedule() -> list[Reading]:
 def rig_or_cloud() -> list[Reading]:
     """Hours after which a bought machine is cheaper than a rented one."""
     capital_usd, power_w, usd_per_kwh, rent = 2000.0, 350.0, 0.15, 0.90
-    own = electricity_usd_per_hour(power_w, usd_per_kwh, 1.0)
-    hours = break_even_volume(capital_usd, own, 0.0, rent)
+    owned_usd_per_hour = electricity_usd_per_hour(power_w, usd_per_kwh, 1.0)
+    hours = break_even_volume(capital_usd, owned_usd_per_hour, 0.0, rent)
     formula = capital_usd / (rent - power_w / 1000.0 * usd_per_kwh)
     return [
         Reading("hours to break even", hours, formula, within=1e-6),
         Reading(
             "capital and electricity over rent at that hour",
-            (capital_usd + hours * own) / (hours * rent),
+            (capital_usd + hours * owned_usd_per_hour) / (hours * rent),
             1.0,
         ),
     ]
@@ -220,12 +220,12 @@ def rig_or_cloud() -> list[Reading]:
 def nre() -> list[Reading]:
     """Development pays off at two volumes, the FPGA's below the chip's."""
     gpu, fpga, asic = (0.0, 10_000.0), (5e5, 4_000.0), (2e7, 300.0)
-    first = break_even_volume(*fpga, *gpu)
-    second = break_even_volume(*asic, *fpga)
+    fpga_volume = break_even_volume(*fpga, *gpu)
+    asic_volume = break_even_volume(*asic, *fpga)
     return [
-        Reading("volume from which an FPGA is cheaper", first, 5e5 / 6_000.0),
-        Reading("volume from which a chip is cheaper", second, (2e7 - 5e5) / 3_700.0),
-        Reading("second over first", second / first, at_least=1.0),
+        Reading("volume from which an FPGA is cheaper", fpga_volume, 5e5 / 6_000.0),
+        Reading("volume from which a chip is cheaper", asic_volume, (2e7 - 5e5) / 3_700.0),
+        Reading("second over first", asic_volume / fpga_volume, at_least=1.0),
     ]
 
 

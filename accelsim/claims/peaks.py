@@ -84,10 +84,12 @@ def _peaks(profile: AsicProfile) -> list[AsicPeak]:
     peaks: list[AsicPeak] = []
     for dtype, quoted in profile.matrix_flop_per_s.items():
         ratio = quoted.value / base
-        rate = min(_RATES, key=lambda known: abs(log(ratio / known)))
+        rate = min(_RATES, key=lambda power: abs(log(ratio / power)))
         difference = quoted.value / (base * rate) - 1.0
-        named = (f"rate_tflop_per_s.{dtype.label}", "derived.matrix_peak")
-        reasons = [conflict.reason for conflict in profile.conflicts if conflict.field in named]
+        conflict_fields = (f"rate_tflop_per_s.{dtype.label}", "derived.matrix_peak")
+        reasons = [
+            conflict.reason for conflict in profile.conflicts if conflict.field in conflict_fields
+        ]
         peaks.append(
             AsicPeak(
                 device=profile.name,

@@ -28,7 +28,7 @@ def timed_claim(name: str) -> tuple[JudgedClaim, float]:
     """
     start = time.process_time()
     claim = claim_scenario(name)
-    readings = [reading for one in claim.readings for reading in scenario_readings(one)]
+    readings = [reading for scenario in claim.readings for reading in scenario_readings(scenario)]
     if claim.check is not None:
         readings += _CHECKS[claim.check]()
     judged = judge(
@@ -45,11 +45,11 @@ def timed_claim(name: str) -> tuple[JudgedClaim, float]:
 def _gallery() -> list[Reading]:
     """All other claims: the share with a verdict, and the time of the processor."""
     others = [name for name in claim_ids() if claim_scenario(name).check != "gallery"]
-    done = [timed_claim(name) for name in others]
-    judged = sum(bool(claim.verdict) for claim, _ in done)
+    timed = [timed_claim(name) for name in others]
+    judged = sum(bool(claim.verdict) for claim, _ in timed)
     return [
         Reading("share of claims with a verdict", judged / len(others), 1.0),
-        Reading("seconds of the processor", sum(time_s for _, time_s in done), at_most=60.0),
+        Reading("seconds of the processor", sum(time_s for _, time_s in timed), at_most=60.0),
     ]
 
 

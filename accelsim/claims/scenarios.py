@@ -80,31 +80,37 @@ def claim_scenario(name: str) -> ClaimScenario:
     return scenario
 
 
-def scenario_readings(one: ReadingScenario) -> Iterator[Reading]:
+def scenario_readings(scenario: ReadingScenario) -> Iterator[Reading]:
     """A reading for each value of a scenario's sweep."""
-    if one.sweep is None:
-        yield _reading(one, one.name, dict(one.run), one.expected)
+    if scenario.sweep is None:
+        yield _reading(scenario, scenario.name, dict(scenario.run), scenario.expected)
         return
-    ((key, values),) = one.sweep.items()
-    expected = one.expected if isinstance(one.expected, list) else [one.expected] * len(values)
+    ((key, values),) = scenario.sweep.items()
+    expected = (
+        scenario.expected
+        if isinstance(scenario.expected, list)
+        else [scenario.expected] * len(values)
+    )
     for value, figure in zip(values, expected, strict=True):
-        yield _reading(one, f"{one.name}, {key} {value}", {**one.run, key: value}, figure)
+        yield _reading(
+            scenario, f"{scenario.name}, {key} {value}", {**scenario.run, key: value}, figure
+        )
 
 
-def _reading(one: ReadingScenario, name: str, run: Document, expected: Any) -> Reading:
+def _reading(spec: ReadingScenario, name: str, run: Document, expected: Any) -> Reading:
     simulated, note = None, ""
     try:
-        simulated = _figure(one.figure, run)
-        if one.over is not None and isinstance(simulated, float):
-            divisor = _figure(one.figure, {**run, **one.over})
+        simulated = _figure(spec.figure, run)
+        if spec.over is not None and isinstance(simulated, float):
+            divisor = _figure(spec.figure, {**run, **spec.over})
             simulated = simulated / divisor if isinstance(divisor, float) and divisor else None
     except InputError as error:
-        simulated = type(error).__name__ if one.figure == "refused" else None
+        simulated = type(error).__name__ if spec.figure == "refused" else None
         note = str(error)
     if isinstance(simulated, float):
-        simulated *= one.scale
-    scenario = {"figure": one.figure, **run} | ({} if one.over is None else {"over": one.over})
-    accepted = {name: getattr(one, name) for name in ("within", "at_least", "at_most", "verified")}
+        simulated *= spec.scale
+    scenario = {"figure": spec.figure, **run} | ({} if spec.over is None else {"over": spec.over})
+    accepted = {name: getattr(spec, name) for name in ("within", "at_least", "at_most", "verified")}
     return Reading(name, simulated, expected, scenario=scenario, note=note, **accepted)
 
 
@@ -122,12 +128,12 @@ def _figure(figure: str, run: Values) -> float | str | None:
     """A figure of a device, of a training run on several, or of an estimate."""
     if figure.startswith(_DEVICE):
         return _device_figure(figure.removeprefix(_DEVICE), str(run["device"]))
-    words = dict(run)
-    model = words.pop("model")
-    if "gpus" in words or "cluster" in words:
-        value = getattr(accelsim.train(model, **words), figure)
+    arguments = dict(run)
+    model = arguments.pop("model")
+    if "gpus" in arguments or "cluster" in arguments:
+        value = getattr(accelsim.train(model, **arguments), figure)
     else:
-        estimate = accelsim.estimate(model, **words)
+        estimate = accelsim.estimate(model, **arguments)
         value = "nothing" if figure == "refused" else getattr(estimate, figure)
     return value if value is None or isinstance(value, str) else float(value)
 
@@ -135,15 +141,15 @@ def _figure(figure: str, run: Values) -> float | str | None:
 def _device_figure(figure: str, device: str) -> float | None:
     """A field of a profile by its path, or a peak, a peak per watt, lanes, or the ridge."""
     profile: Any = catalog.device(device)
-    head, _, rest = figure.partition(".")
+    head, _, suffix = figure.partition(".")
     if head in {"peak", "peak_per_w", "ridge"}:
-        peak = {dtype.label: rate for dtype, rate in profile.peak_flop_per_s.items()}[rest]
+        peak = {dtype.label: rate for dtype, rate in profile.peak_flop_per_s.items()}[suffix]
         per = {"peak_per_w": profile.power.limit_w, "ridge": None, "peak": None}[head]
         divisor = profile.memory_bandwidth_bytes_per_s if head == "ridge" else 1.0
         return float(peak / (divisor if per is None else per.value))
     if head == "lanes":
         return float(profile.sm_count.value * profile.lanes_per_sm.value)
     value = profile
-    for part in figure.split("."):
-        value = getattr(value, part)
+    for name in figure.split("."):
+        value = getattr(value, name)
     return None if value is None else float(value.value)

@@ -29,14 +29,16 @@ class ParallelWay:
     scenario: Values
 
 
-def _alone(name: str, what: str, device: str) -> ParallelWay:
+def _alone(name: str, description: str, device: str) -> ParallelWay:
     scenario = {"figure": "latency_s", "model": "resnet-50", "device": device}
-    return ParallelWay(SHARED, name, what, scenario)
+    return ParallelWay(SHARED, name, description, scenario)
 
 
-def _parted(name: str, what: str, plan: str) -> ParallelWay:
+def _parted(name: str, description: str, plan: str) -> ParallelWay:
     run = {"model": "gpt2-medium", "cluster": "dgx-2", "gpus": 4, "global_batch": 64}
-    return ParallelWay(DISTRIBUTED, name, what, {"figure": "iteration_s", **run, "plan": plan})
+    return ParallelWay(
+        DISTRIBUTED, name, description, {"figure": "iteration_s", **run, "plan": plan}
+    )
 
 
 #: Leaves of the tree, branch by branch.

@@ -68,7 +68,9 @@ def _checked(document: object, path: Path) -> object:
             raise InputError(f"{path} is nested more than {MAX_DEPTH} deep.")
         nested = [item for item in layer if isinstance(item, dict | list)]
         layer = [
-            one for item in nested for one in (item.values() if isinstance(item, dict) else item)
+            value
+            for item in nested
+            for value in (item.values() if isinstance(item, dict) else item)
         ]
     return document
 
@@ -81,23 +83,25 @@ def _sweep_rows(folder: Path) -> list[Document]:
     names = [name for name in _COLUMNS if name in columns] if is_estimate else columns
     is_all = count <= _MOST_POINTS
     drawn = np.arange(count) if is_all else _draw(count)
-    kept, best, first = [], [], 0
+    drawn_frames, best, start = [], [], 0
     for frame in frames(folder, names):
-        ends = first, first + len(frame)
-        kept.append(frame.loc[drawn[slice(*np.searchsorted(drawn, ends))]])
-        first = ends[1]
+        ends = start, start + len(frame)
+        drawn_frames.append(frame.loc[drawn[slice(*np.searchsorted(drawn, ends))]])
+        start = ends[1]
         if is_estimate and not is_all:
             best.append(frame[frame.index.isin(_deciding(frame))])
-    table = pd.concat(kept)
+    table = pd.concat(drawn_frames)
     if best:
         rivals = pd.concat(best)
         deciding = rivals[rivals.index.isin(_deciding(rivals))]
         table = pd.concat([table, deciding.drop(table.index, errors="ignore")]).sort_index()
     rows = [row | {"reason": row.get("reason") or None} for row in records(table)]
     if len(rows) < count:
-        said = f"{len(rows):,} of {count:,} points are shown and counted; the best are those of all"
-        done = (row for row in rows if row["reason"] is None)
-        next(done, rows[0])["warnings"] = [said]
+        warning = (
+            f"{len(rows):,} of {count:,} points are shown and counted; the best are those of all"
+        )
+        answered = (row for row in rows if row["reason"] is None)
+        next(answered, rows[0])["warnings"] = [warning]
     return rows
 
 
@@ -115,15 +119,15 @@ def _deciding(frame: pd.DataFrame) -> set[Hashable]:
     good = frame[reason.isna() | (reason == "")]
     good = good.reindex(columns=[*_SAME, "device", *_FIGURES])
     deciding = set[Hashable]()
-    for _, part in good.groupby(list(_SAME), dropna=False, sort=False, observed=True):
+    for _, points in good.groupby(list(_SAME), dropna=False, sort=False, observed=True):
         deciding.update(
-            part.groupby("device", dropna=False, observed=True)["throughput_per_s"]
+            points.groupby("device", dropna=False, observed=True)["throughput_per_s"]
             .idxmax()
             .dropna()
         )
         for name in _GOALS:
-            known = part[name].dropna()
-            deciding.update([known.idxmin()] if len(known) else [])
-        timed = part[part["latency_s"].notna()]
+            values = points[name].dropna()
+            deciding.update([values.idxmin()] if len(values) else [])
+        timed = points[points["latency_s"].notna()]
         deciding.update(timed.index[known_front(timed[list(_GOALS)].to_numpy(float))])
     return deciding

@@ -94,7 +94,10 @@ def compute(batch: PointBatch) -> Part:
 
     start = time.process_time()
     parts = [_with_asked(_answered(group), group, batch.asked) for group in batch.groups]
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns = {
+        name: np.concatenate([columns_of_group[name] for columns_of_group in parts])
+        for name in parts[0]
+    }
     keys = pa.array([key.hex() for key in batch.keys], pa.string())
     table = pa.table({"point": keys} | {name: _arrow(columns[name]) for name in columns})
     sink = pa.BufferOutputStream()
@@ -111,15 +114,15 @@ def _arrow(column: Any) -> Any:
     return pa.array(column, from_pandas=column.dtype.kind == "f")
 
 
-def _with_asked(columns: Values, group: PointGroup, asked: Mapping[str, bool]) -> Document:
+def _with_asked(columns: Values, group: PointGroup, asked_fields: Mapping[str, bool]) -> Document:
     shared = {}
-    for name, is_number in asked.items():
+    for name, is_number in asked_fields.items():
         value = group.fields.get(name)
         shown = np.nan if value is None else value
-        known = np.full(group.count, shown, dtype=float) if is_number else None
-        if known is None:
-            known = np.full(group.count, None if value is None else str(value), dtype=object)
-        shared[_ASKED + name] = known
+        column = np.full(group.count, shown, dtype=float) if is_number else None
+        if column is None:
+            column = np.full(group.count, None if value is None else str(value), dtype=object)
+        shared[_ASKED + name] = column
     return {**columns, **shared}
 
 
@@ -130,20 +133,22 @@ def _answered(group: PointGroup) -> Values:
     if columns is not None:
         return columns
     rows = []
-    for place in range(group.count):
-        one = group.take(np.array([place]))
-        row = _estimated(one) if group.count > 1 else None
-        rows.append(_refused(one) if row is None else row)
+    for index in range(group.count):
+        point = group.take(np.array([index]))
+        row = _estimated(point) if group.count > 1 else None
+        rows.append(_refused(point) if row is None else row)
     return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
 
 def _estimated(group: PointGroup) -> Values | None:
     """Columns of estimates; None where one of them is refused."""
-    rest = {name: value for name, value in group.fields.items() if name not in {"model", "device"}}
+    options = {
+        name: value for name, value in group.fields.items() if name not in {"model", "device"}
+    }
     model = [group.fields.get("model", "")] * group.count
     try:
         device = group.fields.get("device", "")
-        return estimate_many(model, device, shapes=group.sizes, **rest).columns
+        return estimate_many(model, device, shapes=group.sizes, **options).columns
     except MemoryError:
         raise
     except Exception:  # noqa: BLE001  (the reason is found point by point)
@@ -178,8 +183,8 @@ def _asked_alone(group: PointGroup) -> tuple[Any, str]:
 
 def _row(group: PointGroup) -> Document:
     """The answer of one point of a function that is no estimate, unknown figures NaN."""
-    found, reason = _asked_alone(group)
-    figures = {} if found is None else dict(_FIGURES[group.of](found))
+    result, reason = _asked_alone(group)
+    figures = {} if result is None else dict(_FIGURES[group.of](result))
     row: Document = {}
     for name, is_number in _answer_columns(group.of):
         value = figures.get(name)
@@ -192,22 +197,22 @@ def _row(group: PointGroup) -> Document:
     return row
 
 
-def _answer_columns(of: str) -> Iterator[tuple[str, bool]]:
+def _answer_columns(function: str) -> Iterator[tuple[str, bool]]:
     """Columns of an answer, and whether they are numbers."""
-    kind: Any = {"train": TrainingEstimate, "serve": ServingResult, "plan": FleetAnswer}[of]
+    kind: Any = {"train": TrainingEstimate, "serve": ServingResult, "plan": FleetAnswer}[function]
     for field in fields(kind):
         if field.type in _NUMBERS or field.type in _WORDS:
             yield field.name, field.type in _NUMBERS
         elif field.type == "Distribution":
-            yield from ((f"{field.name}.{part}", True) for part in _DISTRIBUTION)
-    if of == "plan":
+            yield from ((f"{field.name}.{statistic}", True) for statistic in _DISTRIBUTION)
+    if function == "plan":
         yield from (("fleet", False), ("conflicts", False))
 
 
 def _flat(result: Any) -> Iterator[tuple[str, Any]]:
     for name, value in result.figures().items():
         if isinstance(value, Mapping):
-            yield from ((f"{name}.{part}", figure) for part, figure in value.items())
+            yield from ((f"{name}.{key}", figure) for key, figure in value.items())
         else:
             yield name, value
 
@@ -217,7 +222,10 @@ def _of_plan(result: Any) -> Iterator[tuple[str, Any]]:
     if result.recommended is not None:
         yield from result.recommended.to_dict().items()
         offers = result.recommended.offers
-        yield "fleet", " + ".join(f"{one.count} x {one.offer}" for one in offers)
+        yield (
+            "fleet",
+            " + ".join(f"{offer_count.count} x {offer_count.offer}" for offer_count in offers),
+        )
 
 
 _FIGURES = {"train": _flat, "serve": _flat, "plan": _of_plan}

@@ -45,7 +45,7 @@ def content_hashes(values: Mapping[str, Iterable[Any]]) -> dict[str, str]:
     Args:
         values: Values of each field.
     """
-    named = {
+    hashes = {
         f"{role} {name}": _hash(role, str(name))
         for field, role in _ROLES.items()
         for name in sorted({str(value) for value in values.get(field, ()) if value is not None})
@@ -57,7 +57,7 @@ def content_hashes(values: Mapping[str, Iterable[Any]]) -> dict[str, str]:
     }
     if "scenario" in values:
         shared["catalogue"] = _catalogue()
-    return named | {role: _hash_of_files(paths) for role, paths in shared.items()}
+    return hashes | {role: _hash_of_files(paths) for role, paths in shared.items()}
 
 
 def _hash(role: str, name: str) -> str:
@@ -94,8 +94,8 @@ def _catalogue() -> Iterator[Path]:
 
 def _hash_of_files(paths: Iterable[Path]) -> str:
     """Of their names and contents in whatever order, without those that cannot be read."""
-    found = set()
+    digests = set()
     for path in paths:
         with suppress(OSError):
-            found.add(blake2b(path.name.encode() + b"\0" + path.read_bytes()).digest())
-    return blake2b(b"".join(sorted(found)), digest_size=8).hexdigest()
+            digests.add(blake2b(path.name.encode() + b"\0" + path.read_bytes()).digest())
+    return blake2b(b"".join(sorted(digests)), digest_size=8).hexdigest()

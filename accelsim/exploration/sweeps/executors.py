@@ -136,8 +136,8 @@ def worker_pool(where: str, workers: int) -> Iterator[Workers]:
         OutputError: If workers of a cluster end for good, or it disappears.
     """
     if where.startswith(_DASK):
-        with _dask(where) as found:
-            yield found
+        with _dask(where) as crew:
+            yield crew
     elif where != LOCAL:
         raise InvalidValueError("executor", where, f"{LOCAL} or {_DASK}HOST:PORT")
     elif workers == 1:

@@ -53,29 +53,29 @@ _FIELDS: Mapping[str, frozenset[str]] = {
 OPTIONS = (RunOptions, PriceChoice, RunLength, Arrivals, ServingOptions)
 
 
-def unknown_field(of: SweptFunction, names: Iterable[str]) -> str | None:
+def unknown_field(function: SweptFunction, names: Iterable[str]) -> str | None:
     """The first name that is no field of a function; None where all are.
 
     Args:
-        of: The function.
+        function: The function.
         names: Fields.
     """
-    if of == "plan":
+    if function == "plan":
         return next((name for name in sorted(names) if not _PATH.match(name)), None)
-    return min(set(names) - _FIELDS[of], default=None)
+    return min(set(names) - _FIELDS[function], default=None)
 
 
-def answer(of: SweptFunction, point: Mapping[str, Any]) -> Result:
+def answer(function: SweptFunction, point: Mapping[str, Any]) -> Result:
     """What a function answers at a point.
 
     Args:
-        of: The function.
+        function: The function.
         point: Fields of the point.
 
     Raises:
         InputError: If the function refuses it.
     """
-    return _ANSWERS[of](dict(point))
+    return _ANSWERS[function](dict(point))
 
 
 def _taken(point: Document, names: Iterable[str]) -> Document:
@@ -94,11 +94,11 @@ def _train(point: Document) -> Result:
 
     length = _taken(point, _LENGTH)
     conditions = _taken(point, _CONDITIONS)
-    words = [f"{name}={value}" for name, value in _taken(point, _PLAN).items()]
-    named = point.pop("plan", None)
+    assignments = [f"{name}={value}" for name, value in _taken(point, _PLAN).items()]
+    plan_text = point.pop("plan", None)
     return train(
         point.pop("model", ""),
-        plan=",".join([named, *words] if named else words) or None,
+        plan=",".join([plan_text, *assignments] if plan_text else assignments) or None,
         length=RunLength(**length) if length else None,
         conditions=Conditions(**conditions),
         **point,
@@ -110,8 +110,8 @@ def _serve(point: Document) -> Result:
     from accelsim.serving.serve import serve
 
     targets = _taken(point, _TARGETS)
-    named = {name.removeprefix(_SLO): value for name, value in targets.items()}
-    slo = SloTargets(**read_texts(SloTargets, named))
+    target_values = {name.removeprefix(_SLO): value for name, value in targets.items()}
+    slo = SloTargets(**read_texts(SloTargets, target_values))
     model = point.pop("model", "")
     is_language = workload_catalog.workload(model).autoregressive
     lengths = {} if is_language else {"prompt": "1", "output": "0"}
@@ -132,17 +132,17 @@ def _plan(point: Document) -> Result:
 
 def _set(content: Any, path: list[str], value: Any) -> None:
     """Put a value at a path of mappings and lists; mappings that are missing are made."""
-    first, *rest = path
-    place: Any = int(first) if isinstance(content, list) and first.isdigit() else first
-    is_there = place < len(content) if isinstance(place, int) else isinstance(content, dict)
+    head, *tail = path
+    key: Any = int(head) if isinstance(content, list) and head.isdigit() else head
+    is_there = key < len(content) if isinstance(key, int) else isinstance(content, dict)
     if not is_there:
         raise InvalidValueError("scenario", ".".join(path), "a path of the scenario")
-    if not rest:
-        content[place] = value
+    if not tail:
+        content[key] = value
         return
     if isinstance(content, dict):
-        content.setdefault(place, {})
-    _set(content[place], rest, value)
+        content.setdefault(key, {})
+    _set(content[key], tail, value)
 
 
 _ANSWERS = {"estimate": _estimate, "train": _train, "serve": _serve, "plan": _plan}

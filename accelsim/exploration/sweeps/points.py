@@ -61,14 +61,14 @@ class PointGroup:
         """
         count = len(next(iter(sizes.values()))) if sizes else 1
         columns = dict[str, IntArray](sizes)
-        given = {n: value for n, value in fields.items() if value is not None and n not in columns}
+        shared = {n: value for n, value in fields.items() if value is not None and n not in columns}
         for name in SHAPE_COLUMNS:
-            if of == "estimate" and name in given and _is_size(given[name]):
-                columns[name] = np.full(count, given.pop(name))
+            if of == "estimate" and name in shared and _is_size(shared[name]):
+                columns[name] = np.full(count, shared.pop(name))
         ordered: dict[str, IntArray] = {
             name: columns[name] for name in SHAPE_COLUMNS if name in columns
         }
-        return cls(of, given, ordered, count)
+        return cls(of, shared, ordered, count)
 
     def point_keys(self) -> list[bytes]:
         """Hash of each point."""
@@ -78,8 +78,8 @@ class PointGroup:
     def key_numbers(self) -> NDArray[np.uint64]:
         """Hash of each point as two numbers, shape (n, 2)."""
         shared = {name: self.fields[name] for name in sorted(self.fields)}
-        words = json.dumps([self.of, shared, list(self.sizes)]).encode()
-        head = np.frombuffer(blake2b(words, digest_size=KEY_BYTES).digest(), dtype="<u8")
+        text = json.dumps([self.of, shared, list(self.sizes)]).encode()
+        head = np.frombuffer(blake2b(text, digest_size=KEY_BYTES).digest(), dtype="<u8")
         mixed = np.repeat(head[None], self.count, axis=0)
         for column in self.sizes.values():
             mixed = _mixed(mixed + column[:, None].astype(np.uint64))
@@ -141,9 +141,9 @@ def _grid(spec: SweepSpec) -> Iterator[PointGroup]:
             yield PointGroup.of_point(spec.of, fields, sizes)
 
 
-def _cells(first: int, end: int) -> Iterator[tuple[int, int]]:
+def _cells(start: int, end: int) -> Iterator[tuple[int, int]]:
     """Ends of the cells of points that lie from `first` to `end`."""
-    return ((at, min(at + CELL, end)) for at in range(first, end, CELL))
+    return ((at, min(at + CELL, end)) for at in range(start, end, CELL))
 
 
 def _drawn(spec: SweepSpec) -> Iterator[PointGroup]:
@@ -155,8 +155,8 @@ def _drawn(spec: SweepSpec) -> Iterator[PointGroup]:
     wide = [name for name in names if spec.of == "estimate" and _are_sizes(name, spec.vary[name])]
     narrow = [name for name in names if name not in wide]
     order, starts = _alike([columns[name] for name in narrow], spec.count)
-    for first, end in (cell for ends in pairwise(starts) for cell in _cells(*ends)):
-        places = order[first:end]
+    for start, end in (cell for ends in pairwise(starts) for cell in _cells(*ends)):
+        places = order[start:end]
         shared = {name: _scalar(spec.vary[name], columns[name][places[0]]) for name in narrow}
         sizes = {name: _numbers(spec.vary[name], columns[name][places]) for name in wide}
         yield PointGroup.of_point(spec.of, {**spec.fixed, **shared}, sizes)
@@ -209,8 +209,8 @@ def _alike(columns: list[Any], count: int) -> tuple[IntArray, list[int]]:
     """
     group = np.zeros(count, dtype=np.int32)
     for column in columns:
-        found = np.unique(column, return_inverse=True)[1]
-        pairs = group * (int(found.max()) + 1) + found
+        codes = np.unique(column, return_inverse=True)[1]
+        pairs = group * (int(codes.max()) + 1) + codes
         group = np.unique(pairs, return_inverse=True)[1].astype(np.int32)
     order = np.argsort(group, kind="stable")
     return order, np.flatnonzero(np.diff(group[order], prepend=-1, append=-1)).tolist()

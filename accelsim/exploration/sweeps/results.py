@@ -62,10 +62,10 @@ def frames(folder: str | Path, columns: Sequence[str]) -> Iterator[pd.DataFrame]
     import pyarrow.parquet as pq
 
     with _readable(folder):
-        for part, first, count in _placed(part_paths(Path(folder))):
-            with pq.ParquetFile(part) as file:
+        for path, start, count in _placed(part_paths(Path(folder))):
+            with pq.ParquetFile(path) as file:
                 table = file.read(columns=list(columns), use_threads=False)
-            index = pd.RangeIndex(first, first + count)
+            index = pd.RangeIndex(start, start + count)
             yield table.to_pandas(strings_to_categorical=True).set_index(index)
 
 
@@ -73,11 +73,11 @@ def _placed(parts: Sequence[Path]) -> Iterator[tuple[Path, int, int]]:
     """Each part with the place of its first point and its number of points."""
     import pyarrow.parquet as pq
 
-    first = 0
-    for part in parts:
-        count = pq.read_metadata(part).num_rows
-        yield part, first, count
-        first += count
+    start = 0
+    for path in parts:
+        count = pq.read_metadata(path).num_rows
+        yield path, start, count
+        start += count
 
 
 def points(
@@ -100,18 +100,22 @@ def points(
     import pyarrow.parquet as pq
 
     parts = part_paths(Path(folder))
-    asked = [word.partition("=") for word in where.split(",") if word]
+    conditions = [word.partition("=") for word in where.split(",") if word]
     with _readable(folder):
-        there = pq.read_schema(parts[0]).names
-        names = there if columns is None else [name.removesuffix(_LARGE) for name in columns]
-        _known(there, *names, *(name for name, _, _ in asked))
-        read = list(dict.fromkeys([*names, *(name for name, _, _ in asked)]))
-        frame: pd.DataFrame = pq.read_table(parts, columns=read).to_pandas(
+        stored_columns = pq.read_schema(parts[0]).names
+        names = (
+            stored_columns if columns is None else [name.removesuffix(_LARGE) for name in columns]
+        )
+        _known(stored_columns, *names, *(name for name, _, _ in conditions))
+        needed_columns = list(dict.fromkeys([*names, *(name for name, _, _ in conditions)]))
+        frame: pd.DataFrame = pq.read_table(parts, columns=needed_columns).to_pandas(
             split_blocks=True, self_destruct=True
         )
-    for name, _, value in asked:
-        found = [one for one in frame[name].unique() if str(one) == value]
-        frame = frame[frame[name].isin(found)]
+    for name, _, value in conditions:
+        matching_values = [
+            stored_value for stored_value in frame[name].unique() if str(stored_value) == value
+        ]
+        frame = frame[frame[name].isin(matching_values)]
         if frame.empty:
             raise InvalidValueError("where", f"{name}={value}", "a value that points have")
     return frame[list(dict.fromkeys(names))]
@@ -133,19 +137,21 @@ def points_at(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    asked = np.asarray(places, dtype=np.int64)
-    order = np.sort(asked)
+    indices = np.asarray(places, dtype=np.int64)
+    order = np.sort(indices)
     with _readable(folder):
         parts = part_paths(Path(folder))
         schema = pq.read_schema(parts[0])
         names = schema.names if columns is None else list(columns)
-        found = [schema.empty_table().select(names)]
-        for part, first, count in _placed(parts):
-            own = order[slice(*np.searchsorted(order, (first, first + count)))]
-            if len(own):
-                found.append(pq.read_table(part, columns=names).take(pa.array(own - first)))
-        frame: pd.DataFrame = pa.concat_tables(found).to_pandas()
-    return frame.set_axis(order).loc[asked]
+        tables = [schema.empty_table().select(names)]
+        for path, start, count in _placed(parts):
+            local_indices = order[slice(*np.searchsorted(order, (start, start + count)))]
+            if len(local_indices):
+                tables.append(
+                    pq.read_table(path, columns=names).take(pa.array(local_indices - start))
+                )
+        frame: pd.DataFrame = pa.concat_tables(tables).to_pandas()
+    return frame.set_axis(order).loc[indices]
 
 
 @contextmanager
@@ -226,8 +232,8 @@ def pareto(frame: pd.DataFrame, objectives: Sequence[str]) -> pd.DataFrame:
     if len(objectives) < 2:
         raise InvalidValueError("objectives", ", ".join(objectives), "two columns at least")
     values = np.stack([_objective(frame, word).to_numpy() for word in objectives], axis=1)
-    known = np.flatnonzero(~np.isnan(values).any(axis=1))
-    front = known[pareto_mask(values[known])]
+    complete = np.flatnonzero(~np.isnan(values).any(axis=1))
+    front = complete[pareto_mask(values[complete])]
     return frame.iloc[front[np.lexsort(values[front].T[::-1])]]
 
 
@@ -280,9 +286,9 @@ def refusals(folder: str | Path) -> list[Document]:
 
 def _point_name(row: Values) -> str:
     """What names a point; where that is not known, all that was asked."""
-    named = [str(row[name]) for name in NAMED if row.get(name)]
-    asked = {n.removeprefix("asked_"): v for n, v in row.items() if n.startswith("asked_")}
-    return ", ".join(named or [f"{name} {value}" for name, value in asked.items() if value])
+    names = [str(row[name]) for name in NAMED if row.get(name)]
+    asked_names = {n.removeprefix("asked_"): v for n, v in row.items() if n.startswith("asked_")}
+    return ", ".join(names or [f"{name} {value}" for name, value in asked_names.items() if value])
 
 
 def diff(before: pd.DataFrame, after: pd.DataFrame, tolerance: float = 1e-9) -> pd.DataFrame:
@@ -302,36 +308,36 @@ def diff(before: pd.DataFrame, after: pd.DataFrame, tolerance: float = 1e-9) -> 
 
     if not tolerance >= 0:
         raise InvalidValueError("tolerance", tolerance, "a number >= 0")
-    one, two = before.set_index("point"), after.set_index("point")
-    shared = one.index.intersection(two.index)
+    old, new = before.set_index("point"), after.set_index("point")
+    shared = old.index.intersection(new.index)
     if shared.empty:
         allowed = "folders with points in common"
         raise InvalidValueError("results", "two sweeps without a common point", allowed)
-    found = []
-    for name in one.columns.intersection(two.columns):
-        changed, ratio = _change(one.loc[shared, name], two.loc[shared, name], tolerance)
+    rows = []
+    for name in old.columns.intersection(new.columns):
+        changed, ratio = _change(old.loc[shared, name], new.loc[shared, name], tolerance)
         if changed:
-            found.append({"figure": name, "points_changed": changed, "largest_ratio": ratio})
+            rows.append({"figure": name, "points_changed": changed, "largest_ratio": ratio})
     titles = ["figure", "points_changed", "largest_ratio"]
-    table = pd.DataFrame(found, columns=titles).sort_values("points_changed", ascending=False)
+    table = pd.DataFrame(rows, columns=titles).sort_values("points_changed", ascending=False)
     table.attrs = {
         "shared": len(shared),
-        "only_before": len(one) - len(shared),
-        "only_after": len(two) - len(shared),
+        "only_before": len(old) - len(shared),
+        "only_after": len(new) - len(shared),
     }
     return table
 
 
-def _change(one: pd.Series, two: pd.Series, tolerance: float) -> tuple[int, float | None]:
+def _change(old: pd.Series, new: pd.Series, tolerance: float) -> tuple[int, float | None]:
     """Points whose figure differs, and the ratio farthest from 1; None of words."""
-    if "O" in {one.dtype.kind, two.dtype.kind} or one.dtype.kind == "b":
-        return int((one.astype(str) != two.astype(str)).sum()), None
-    first, second = one.to_numpy(float), two.to_numpy(float)
-    both = ~np.isnan(first) & ~np.isnan(second)
-    differs = np.isnan(first) != np.isnan(second)
-    differs |= both & (np.abs(second - first) > tolerance * np.abs(first))
+    if "O" in {old.dtype.kind, new.dtype.kind} or old.dtype.kind == "b":
+        return int((old.astype(str) != new.astype(str)).sum()), None
+    old_values, new_values = old.to_numpy(float), new.to_numpy(float)
+    both = ~np.isnan(old_values) & ~np.isnan(new_values)
+    differs = np.isnan(old_values) != np.isnan(new_values)
+    differs |= both & (np.abs(new_values - old_values) > tolerance * np.abs(old_values))
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(second / first)
+        logs = np.log(new_values / old_values)
     logs = logs[differs & np.isfinite(logs)]
     ratio = float(np.exp(logs[np.abs(logs).argmax()])) if len(logs) else None
     return int(differs.sum()), ratio

@@ -109,25 +109,28 @@ def sweep(
         MissingDependencyError: If pyarrow, or for Dask distributed, is not installed.
     """
     arrow()
-    asked = spec if isinstance(spec, SweepSpec) else load_sweep(spec)
+    sweep_spec = spec if isinstance(spec, SweepSpec) else load_sweep(spec)
     if not str(out):
         raise InvalidValueError("out", out, "the name of a folder")
     if workers is not None and not 1 <= workers <= 4096:
         raise InvalidValueError("workers", workers, "a whole number from 1 to 4096")
     start = time.perf_counter()
     with SweepStore(Path(out)) as store:
-        store.check_content(content_hashes(asked.values))
-        todo = _Todo.of(asked, store.finished())
-        done, errors = todo.finished_count, 0
+        store.check_content(content_hashes(sweep_spec.values))
+        todo = _Todo.of(sweep_spec, store.finished())
+        finished_count, error_count = todo.finished_count, 0
         with worker_pool(executor, workers or os.cpu_count() or 1) as crew:
-            for batch, part in _finished(crew, todo, asked):
+            for batch, part in _finished(crew, todo, sweep_spec):
                 store.add(batch.name, part.content, batch.keys)
-                done, errors = done + len(batch.keys), errors + part.error_count
+                finished_count, error_count = (
+                    finished_count + len(batch.keys),
+                    error_count + part.error_count,
+                )
                 if report is not None:
-                    report(done, todo.finished_count + todo.count)
+                    report(finished_count, todo.finished_count + todo.count)
     wall = time.perf_counter() - start
     total = todo.finished_count + todo.count
-    return SweepResult(store.folder, total, todo.count, errors, wall)
+    return SweepResult(store.folder, total, todo.count, error_count, wall)
 
 
 @frozen(eq=False)
@@ -152,10 +155,10 @@ class _Todo:
             spec: The sweep.
             finished: Keys in the folder, those of a part in one.
         """
-        known = sum(map(len, finished)) // KEY_BYTES
-        keys = np.empty((known + spec.count, 2), dtype="<u8")
-        keys[:known].reshape(-1)[:] = np.frombuffer(b"".join(finished), dtype="<u8")
-        at = known
+        stored_count = sum(map(len, finished)) // KEY_BYTES
+        keys = np.empty((stored_count + spec.count, 2), dtype="<u8")
+        keys[:stored_count].reshape(-1)[:] = np.frombuffer(b"".join(finished), dtype="<u8")
+        at = stored_count
         for group in point_groups(spec):
             keys[at : at + group.count] = group.key_numbers()
             at += group.count
@@ -167,8 +170,8 @@ class _Todo:
             is_start[1:-1] |= ordered[1:] != ordered[:-1]
         is_first = np.zeros(len(order), dtype=bool)
         is_first[order[is_start[:-1]]] = True
-        distinct = int(np.count_nonzero(order[is_start[1:]] >= known))
-        is_new = is_first[known:]
+        distinct = int(np.count_nonzero(order[is_start[1:]] >= stored_count))
+        is_new = is_first[stored_count:]
         return cls(spec, is_new, distinct - int(np.count_nonzero(is_new)))
 
     @property
@@ -176,37 +179,37 @@ class _Todo:
         """Points."""
         return int(np.count_nonzero(self.is_new))
 
-    def batches(self, size: Callable[[], int], asked: Mapping[str, bool]) -> Iterator[PointBatch]:
+    def batches(self, size: Callable[[], int], columns: Mapping[str, bool]) -> Iterator[PointBatch]:
         """All cells in order, in batches of at least `size()` points."""
         cells: list[PointGroup] = []
         keys: list[bytes] = []
-        first = 0
+        start = 0
         for group in point_groups(self.spec):
-            new = np.flatnonzero(self.is_new[first : first + group.count])
-            first += group.count
+            new = np.flatnonzero(self.is_new[start : start + group.count])
+            start += group.count
             if not len(new):
                 continue
             cells.append(group.take(new))
             keys += cells[-1].point_keys()
             if len(keys) >= size():
-                yield _batch(cells, keys, asked)
+                yield _batch(cells, keys, columns)
                 cells, keys = [], []
         if keys:
-            yield _batch(cells, keys, asked)
+            yield _batch(cells, keys, columns)
 
 
 def _batch(
-    cells: Sequence[PointGroup], keys: Sequence[bytes], asked: Mapping[str, bool]
+    cells: Sequence[PointGroup], keys: Sequence[bytes], columns: Mapping[str, bool]
 ) -> PointBatch:
     name = blake2b(b"".join(keys), digest_size=16).hexdigest() + ".parquet"
-    return PointBatch(name, tuple(cells), tuple(keys), asked)
+    return PointBatch(name, tuple(cells), tuple(keys), columns)
 
 
 class _Pace:
     """How many points a worker answers in the time a batch should take."""
 
-    def __init__(self, first: int) -> None:
-        self.size = first
+    def __init__(self, size: int) -> None:
+        self.size = size
 
     def note(self, count: int, busy_s: float) -> None:
         """A batch took so long; the next is at most four times as large."""
@@ -238,10 +241,10 @@ class _Lost:
         return self._batches.pop() if self._batches else None
 
 
-def _finished(crew: Workers, todo: _Todo, asked: SweepSpec) -> Iterator[tuple[PointBatch, Part]]:
+def _finished(crew: Workers, todo: _Todo, spec: SweepSpec) -> Iterator[tuple[PointBatch, Part]]:
     """Batches as they are finished."""
-    pace = _Pace(_FIRST[asked.of])
-    waiting, lost = todo.batches(lambda: pace.size, asked_columns(asked)), _Lost()
+    pace = _Pace(_FIRST[spec.of])
+    waiting, lost = todo.batches(lambda: pace.size, asked_columns(spec)), _Lost()
     running: dict[Future[Part], PointBatch] = {}
     while True:
         while len(running) < 2 * crew.count:

@@ -42,9 +42,9 @@ def json_schema(name: str) -> Document:
     if name not in SCHEMAS:
         raise UnknownNameError("schema", name, SCHEMAS, f"One of {', '.join(SCHEMAS)}.")
     model = _model(name)
-    found = TypeAdapter(model).json_schema()
-    described = {one.__name__: _words_of(one) for one in _models()}
-    schema = _written(found, described, with_units=name in _WITH_UNITS)
+    raw_schema = TypeAdapter(model).json_schema()
+    described = {model_class.__name__: _words_of(model_class) for model_class in _models()}
+    schema = _written(raw_schema, described, with_units=name in _WITH_UNITS)
     return {"$schema": _DIALECT, **_as_file(name, schema), "title": f"accelsim {name}"}
 
 
@@ -70,73 +70,73 @@ def _models() -> Iterator[type[BaseModel]]:
     """All boundary models that are loaded."""
     waiting = list(BaseModel.__subclasses__())
     while waiting:
-        one = waiting.pop()
-        waiting += one.__subclasses__()
-        if one.__module__.startswith("accelsim."):
-            yield one
+        model = waiting.pop()
+        waiting += model.__subclasses__()
+        if model.__module__.startswith("accelsim."):
+            yield model
 
 
 def _words_of(model: type[BaseModel]) -> dict[str, str]:
     """What the docstrings of a model and of its bases say of each field."""
-    found: dict[str, str] = {}
-    for one in reversed(model.__mro__):
-        _, _, listed = (one.__doc__ or "").partition("Attributes:")
-        found |= {name: " ".join(words.split()) for name, words in _ATTRIBUTE.findall(listed)}
-    return found
+    descriptions: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        _, _, listed = (base.__doc__ or "").partition("Attributes:")
+        descriptions |= {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(listed)}
+    return descriptions
 
 
-def _written(part: Any, described: Mapping[str, dict[str, str]], *, with_units: bool) -> Any:
+def _written(schema: Any, described: Mapping[str, dict[str, str]], *, with_units: bool) -> Any:
     """A schema with the words of its fields, and with other units beside SI ones."""
-    if isinstance(part, list):
-        return [_written(item, described, with_units=with_units) for item in part]
-    if not isinstance(part, Mapping):
-        return part
-    if part.get("title") == Dtype.__name__:  # written by its label
-        return {"type": "string", "enum": [one.label for one in Dtype]}
-    made = {
+    if isinstance(schema, list):
+        return [_written(item, described, with_units=with_units) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    if schema.get("title") == Dtype.__name__:  # written by its label
+        return {"type": "string", "enum": [dtype.label for dtype in Dtype]}
+    written = {
         key: _written(item, described, with_units=with_units)
-        for key, item in part.items()
-        if not (key == "description" and "properties" in part)
+        for key, item in schema.items()
+        if not (key == "description" and "properties" in schema)
     }
-    properties = made.get("properties")
+    properties = written.get("properties")
     if isinstance(properties, dict):
-        words = described.get(str(made.get("title")), {})
+        descriptions = described.get(str(written.get("title")), {})
         for name, field in properties.items():
             field.pop("title", None)
-            if name in words:
-                field["description"] = words[name]
+            if name in descriptions:
+                field["description"] = descriptions[name]
         if with_units:
-            _add_units(made)
-    return made
+            _add_units(written)
+    return written
 
 
-def _add_units(part: Document) -> None:
+def _add_units(schema: Document) -> None:
     """Fields under their spec-sheet names; of a required one any of them."""
     required, chosen = [], []
-    for name, field in list(part["properties"].items()):
+    for name, field in list(schema["properties"].items()):
         names = {name} | {
             name[: -len(target)] + suffix
             for suffix, (target, _) in SUFFIXES.items()
             if name.endswith(target) and not name.endswith(f"_per{target}")
         }
-        for other in names - {name}:
-            said = (
+        for spelling in names - {name}:
+            description = (
                 f"{field.get('description', '')} Here in the unit that this name ends in.".strip()
             )
-            kept = {key: value for key, value in field.items() if key not in _RANGES}
-            part["properties"][other] = kept | {"description": said}
-        if name not in part.get("required", ()):
+            without_range = {key: value for key, value in field.items() if key not in _RANGES}
+            schema["properties"][spelling] = without_range | {"description": description}
+        if name not in schema.get("required", ()):
             continue
         if len(names) == 1:
             required.append(name)
         else:
-            chosen.append({"anyOf": [{"required": [one]} for one in sorted(names)]})
+            chosen.append({"anyOf": [{"required": [spelled]} for spelled in sorted(names)]})
     if required:
-        part["required"] = required
+        schema["required"] = required
     else:
-        part.pop("required", None)
+        schema.pop("required", None)
     if chosen:
-        part["allOf"] = chosen
+        schema["allOf"] = chosen
 
 
 def _as_file(name: str, schema: Document) -> Document:
@@ -148,13 +148,17 @@ def _as_file(name: str, schema: Document) -> Document:
     if name != "device":
         return schema
     defined = schema["$defs"]
-    for part in defined.values():
-        properties = part.get("properties", {})
+    for definition in defined.values():
+        properties = definition.get("properties", {})
         if "device_class" in properties:
             properties["class"] = properties.pop("device_class")
-            part["required"] = [
+            definition["required"] = [
                 "class",
-                *(one for one in part.get("required", ()) if one != "device_class"),
+                *(
+                    required
+                    for required in definition.get("required", ())
+                    if required != "device_class"
+                ),
             ]
     defined["Slice"] = {
         "type": "object",
@@ -169,9 +173,9 @@ def _option_fields() -> Document:
     """What options say of themselves, by name."""
     from accelsim.exploration.sweeps.functions import OPTIONS
 
-    found: Document = {}
+    option_fields: Document = {}
     for _, entry in described(OPTIONS):
-        said = entry.metadata
-        ends = dict(zip(("minimum", "maximum"), said["within"] or (), strict=False))
-        found[entry.name] = {"description": said["help"], **ends}
-    return found
+        metadata = entry.metadata
+        ends = dict(zip(("minimum", "maximum"), metadata["within"] or (), strict=False))
+        option_fields[entry.name] = {"description": metadata["help"], **ends}
+    return option_fields

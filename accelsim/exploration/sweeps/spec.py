@@ -83,10 +83,10 @@ class SweepSpec(_Model):
     @field_validator("vary")
     @classmethod
     def _each_of_a_group(cls, fields: Values) -> Values:
-        named = fields.get("device")
-        if not isinstance(named, list):
+        listed = fields.get("device")
+        if not isinstance(listed, list):
             return fields
-        devices = [name for word in named for name in group_devices(str(word))]
+        devices = [name for word in listed for name in group_devices(str(word))]
         return {**fields, "device": list(dict.fromkeys(devices))}
 
     @model_validator(mode="after")
@@ -133,14 +133,16 @@ class SweepSpec(_Model):
     def values(self) -> dict[str, list[Scalar]]:
         """Each field with the values it takes; ends of ranges stand for what is drawn."""
         listed = self.points if isinstance(self.points, list) else []
-        found: dict[str, list[Scalar]] = {name: [value] for name, value in self.fixed.items()}
+        values_of_field: dict[str, list[Scalar]] = {
+            name: [value] for name, value in self.fixed.items()
+        }
         for name, values in self.vary.items():
             ends: list[Scalar] = [values.low, values.high] if isinstance(values, Range) else values
-            found.setdefault(name, []).extend(ends)
+            values_of_field.setdefault(name, []).extend(ends)
         for point in listed:
             for name, value in point.items():
-                found.setdefault(name, []).append(value)
-        return found
+                values_of_field.setdefault(name, []).append(value)
+        return values_of_field
 
 
 def load_sweep(source: str | Path | Values) -> SweepSpec:

@@ -95,11 +95,11 @@ class SweepStore:
 
     def _check_others(self) -> None:
         """Refuse a folder of other files before anything in it is touched."""
-        found = {path.name for path in self.folder.iterdir()}
+        names = {path.name for path in self.folder.iterdir()}
         lock = self.folder / "_lock"
         is_own = not lock.exists() or not lock.stat().st_size
-        is_begun = _INDEX in found and (self.folder / _INDEX).stat().st_size
-        if not is_begun and not (found <= _STARTED and is_own):
+        is_begun = _INDEX in names and (self.folder / _INDEX).stat().st_size
+        if not is_begun and not (names <= _STARTED and is_own):
             raise OutputError(
                 f"{self.folder}: holds other files and no sweep. Name a new or an empty folder."
             )
@@ -110,9 +110,9 @@ class SweepStore:
             return True
         row = self._index.execute("select value from about where name = 'version'").fetchone()
         if row != (_FORM,):
-            found = "another program" if row is None else f"accelsim {row[0]}"
+            maker = "another program" if row is None else f"accelsim {row[0]}"
             raise OutputError(
-                f"{self.folder}: made by {found}, this is accelsim {_FORM}. "
+                f"{self.folder}: made by {maker}, this is accelsim {_FORM}. "
                 "Sweep into another folder."
             )
         return False
@@ -127,8 +127,12 @@ class SweepStore:
             OutputError: If one was changed since, or the index is damaged.
         """
         with _usable(self.folder):
-            known = dict(self._index.execute("select name, value from about"))
-        changed = [name for name, found in hashes.items() if known.get(name, found) != found]
+            stored = dict(self._index.execute("select name, value from about"))
+        changed = [
+            name
+            for name, content_hash in hashes.items()
+            if stored.get(name, content_hash) != content_hash
+        ]
         if changed:
             raise OutputError(
                 f"{self.folder}: made before {', '.join(changed[:_SHOWN])} changed. "
@@ -146,20 +150,20 @@ class SweepStore:
         """
         keys, broken = list[bytes](), []
         with _usable(self.folder):
-            for place, written, points in _indexed(self._index, self.folder):
-                if _hash_of(place, points) == written:
+            for path, written, points in _indexed(self._index, self.folder):
+                if _hash_of(path, points) == written:
                     keys.append(points)
                 else:
-                    broken.append(place)
-            for place in broken:
-                self._forget(place)
+                    broken.append(path)
+            for path in broken:
+                self._forget(path)
         return keys
 
-    def _forget(self, place: Path) -> None:
-        _unfinished(place).unlink(missing_ok=True)
-        place.unlink(missing_ok=True)
+    def _forget(self, path: Path) -> None:
+        _unfinished(path).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         with self._index:
-            self._index.execute("delete from part where name = ?", (place.name,))
+            self._index.execute("delete from part where name = ?", (path.name,))
 
     def add(self, name: str, content: bytes, keys: Sequence[bytes]) -> None:
         """Index a part, write it and move it into place.
@@ -172,20 +176,20 @@ class SweepStore:
         Raises:
             OutputError: If it cannot be written: what is there stays whole.
         """
-        place = self.folder / PARTS / name
-        temporary = _unfinished(place)
+        path = self.folder / PARTS / name
+        temporary = _unfinished(path)
         try:
             with self._index:
                 points = b"".join(keys)
                 row = (name, blake2b(content + points).digest(), points)
                 self._index.execute("insert into part values (?, ?, ?)", row)
             temporary.write_bytes(content)
-            temporary.replace(place)
+            temporary.replace(path)
         except (OSError, sqlite3.Error) as error:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise OutputError(
-                f"{place}: cannot be written: {error}. Make room, and run again to go on."
+                f"{path}: cannot be written: {error}. Make room, and run again to go on."
             ) from None
 
 
@@ -198,18 +202,18 @@ def part_paths(folder: Path) -> list[Path]:
     Raises:
         OutputError: If it is no folder of a sweep, or its index or a part is damaged.
     """
-    found = []
+    paths = []
     with _usable(folder):
-        for place, written, keys in _listed(folder / _INDEX):
-            if _hash_of(place, keys) == written:
-                found.append(place)
-            elif place.exists():
+        for path, written, keys in _listed(folder / _INDEX):
+            if _hash_of(path, keys) == written:
+                paths.append(path)
+            elif path.exists():
                 remedy = "Run its sweep again: it answers damaged parts anew."
-                raise OutputError(f"{place}: not the part that was written. {remedy}")
-    if not found:
+                raise OutputError(f"{path}: not the part that was written. {remedy}")
+    if not paths:
         found_none = "no finished points: it is no folder of a sweep, or one that just began"
         raise OutputError(f"{folder}: {found_none}. Make some: accelsim sweep")
-    return sorted(found)
+    return sorted(paths)
 
 
 def _listed(index: Path) -> Iterator[tuple[Path, bytes, bytes]]:
@@ -253,17 +257,17 @@ def _usable(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def _unfinished(place: Path) -> Path:
+def _unfinished(path: Path) -> Path:
     """Where a part is written before it is moved into place; readers of Parquet skip such names."""
-    return place.with_name(f".{place.name}.new")
+    return path.with_name(f".{path.name}.new")
 
 
 def _hash_of(path: Path, points: bytes) -> bytes | None:
     """Hash of a part's content and of its points; None where it cannot be read."""
     try:
         with path.open("rb") as file:
-            found = file_digest(file, blake2b)
-            found.update(points)
-            return found.digest()
+            digest = file_digest(file, blake2b)
+            digest.update(points)
+            return digest.digest()
     except OSError:
         return None
