@@ -55,7 +55,10 @@ def device_list() -> list[Reading]:
 
 
 def clock_or_width() -> list[Reading]:
-    """Lanes times clock of a V100 over cores times clock of 64 cores."""
+    """Lanes times clock of a V100 over cores times clock of 64 cores.
+
+    Estimate: each lane and each core does one operation a cycle.
+    """
     gpu, cpu = catalog.device("v100-sxm2-16gb"), catalog.device("epyc-7763")
     if not isinstance(gpu, GpuProfile) or not isinstance(cpu, CpuProfile):
         return []
@@ -87,7 +90,7 @@ def convolutions() -> list[Reading]:
     """Multiply-adds of convolutions as products of im2col matrices; F(2x2, 3x3) of Winograd needs
     16 multiplies in place of 36 (Lavin and Gray, CVPR 2016).
     """
-    convolutions = []
+    readings = []
     for name in ("alexnet", "vgg-16", "resnet-50", "googlenet", "mobilenet-v2"):
         graph = accelsim.simulate(name, "t4", batch=1, precision="fp32").passes[0].graph
         rows = np.flatnonzero(graph.kind == OperatorKind.CONV)
@@ -101,13 +104,13 @@ def convolutions() -> list[Reading]:
         groups = graph.dimension("groups", rows, OperatorKind.CONV)
         product = np.prod(sizes, axis=0) / groups
         ratio = float(graph.flop[rows].sum() / (2.0 * product.sum()))
-        convolutions.append(Reading(f"FLOP over 2 m n k of im2col, {name}", ratio, 1.0))
-    return convolutions
+        readings.append(Reading(f"FLOP over 2 m n k of im2col, {name}", ratio, 1.0))
+    return readings
 
 
 def activations() -> list[Reading]:
     """Large elementwise operators move 8 bytes an element at the memory's bandwidth."""
-    activations = []
+    readings = []
     for device in ("t4", "v100-sxm2-16gb", "a100-sxm-80gb", "h200-sxm-141gb"):
         run = accelsim.simulate("vgg-16", device, batch=64, precision="fp32")
         table, graph = run.passes[0].table, run.passes[0].graph
@@ -115,10 +118,8 @@ def activations() -> list[Reading]:
         row = int(np.flatnonzero(is_relu)[np.argmax(table.bytes[is_relu])])
         bandwidth = run.run.device.memory_bandwidth_bytes_per_s or math.nan
         ratio = float(table.time_s[row] * bandwidth / table.bytes[row])
-        activations.append(
-            Reading(f"time over bytes at full bandwidth, {device}", ratio, 1.0, 0.15)
-        )
-    return activations
+        readings.append(Reading(f"time over bytes at full bandwidth, {device}", ratio, 1.0, 0.15))
+    return readings
 
 
 def epochs() -> list[Reading]:
@@ -226,7 +227,7 @@ def layer_loops() -> list[Reading]:
 def bandwidth() -> list[Reading]:
     """TPU v1 with more and less memory bandwidth: MLP0, which it binds, follows; CNN0 does not."""
     device = catalog.device("tpu-v1")
-    bandwidth = []
+    readings = []
     for factor in (0.25, 0.5, 1.5):
         rate = device.memory.bandwidth_bytes_per_s
         if rate is None:
@@ -239,12 +240,14 @@ def bandwidth() -> list[Reading]:
             for variant in (device, changed_device)
         ]
         name = f"throughput of MLP0 at {factor:g} of the bandwidth"
-        bandwidth.append(Reading(name, rates[1] / rates[0], factor, 0.1))
-    return bandwidth
+        readings.append(Reading(name, rates[1] / rates[0], factor, 0.1))
+    return readings
 
 
 def bert_on_cpu() -> list[Reading]:
-    """Years of both phases of BERT-large's pretraining on one socket."""
+    """Years of both phases of BERT-large's pretraining on one socket: the steps and batches of LAMB
+    (You et al. 2020, arXiv:1904.00962).
+    """
     total_s = 0.0
     for samples, tokens in ((7038 * 65536, 128), (1563 * 32768, 512)):
         run = accelsim.estimate(
@@ -261,13 +264,15 @@ def bert_on_cpu() -> list[Reading]:
 
 
 def six_flop() -> list[Reading]:
-    """FLOP of a training step over 6 N T, of language models."""
-    six_flop = []
+    """FLOP of a training step over 6 N T, of language models (Kaplan et al. 2020, arXiv:2001.08361,
+    section 2.1).
+    """
+    readings = []
     for name in ("gpt3-small", "gpt3-xl", "gpt3-6.7b", "gpt3-13b"):
         run = accelsim.estimate(name, "b300-sxm", batch=1, seq_len=2048, mode="training")
         ratio = run.flop / (6.0 * run.parameter_count * 2048)
-        six_flop.append(Reading(f"FLOP over 6 N T, {name}", ratio, 1.0, 0.15))
-    return six_flop
+        readings.append(Reading(f"FLOP over 6 N T, {name}", ratio, 1.0, 0.15))
+    return readings
 
 
 def replicas() -> list[Reading]:

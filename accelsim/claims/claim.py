@@ -11,10 +11,10 @@ decide nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from enum import StrEnum
-from math import isclose, isfinite
+from math import inf, isfinite
 
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
@@ -62,16 +62,14 @@ class Reading:
     @property
     def holds(self) -> bool:
         """Whether the quantity is what it should be."""
-        value = self.simulated
-        if value is None or isinstance(value, str) or isinstance(self.expected, str):
-            return value is not None and value == self.expected
-        if not isfinite(value):
+        value, expected = self.simulated, self.expected
+        if value is None or isinstance(value, str) or isinstance(expected, str):
+            return value is not None and value == expected
+        if expected is not None and not abs(value - expected) <= self.within * abs(expected):
             return False
-        is_near = self.expected is None or isclose(
-            value, self.expected, rel_tol=0.0, abs_tol=self.within * abs(self.expected)
-        )
-        is_above = self.at_least is None or value >= self.at_least
-        return is_near and is_above and (self.at_most is None or value <= self.at_most)
+        low = -inf if self.at_least is None else self.at_least
+        high = inf if self.at_most is None else self.at_most
+        return isfinite(value) and low <= value <= high
 
     @property
     def tolerance(self) -> str:
@@ -167,26 +165,34 @@ def judge(
         reason: Reservation about the readings; where none decides, why it cannot be checked.
         is_measured: Whether what is expected was measured.
     """
-    deciding = [one for one in readings if one.verified and one.simulated is not None]
-    missed = [reading.missed for reading in deciding if not reading.holds]
-    verdict = Verdict.CONDITIONAL
+    deciding = [
+        reading for reading in readings if reading.verified and reading.simulated is not None
+    ]
     if not deciding:
-        verdict = Verdict.NOT_CHECKABLE
-        reason = reason or next((one.note for one in readings if one.note), "nothing was verified")
-    elif not missed:
-        verdict = Verdict.CONDITIONAL if reason else Verdict.REPRODUCED
-    elif len(missed) == len(deciding):
-        verdict = Verdict.MISSED if is_measured else Verdict.REFUTED
-        reason = "; ".join(filter(None, [", ".join(missed), reason]))
-    else:
-        held_count = len(deciding) - len(missed)
-        summary = f"{held_count} of {len(deciding)} readings hold; missed: {', '.join(missed)}"
-        reason = "; ".join(filter(None, [summary, reason]))
-    if verdict is not Verdict.NOT_CHECKABLE:
-        silent = [_without_figure(one) for one in readings if one.simulated is None]
-        reason = "; ".join(filter(None, [reason, *silent]))
-    return JudgedClaim(id_, title, source, verdict, reason, tuple(readings))
+        notes = (reading.note for reading in readings if reading.note)
+        reason = reason or next(notes, "nothing was verified")
+        return JudgedClaim(id_, title, source, Verdict.NOT_CHECKABLE, reason, tuple(readings))
+    verdict, summary = _verdict(deciding, is_measured=is_measured)
+    if reason and verdict is Verdict.REPRODUCED:
+        verdict = Verdict.CONDITIONAL
+    reasons = [summary, reason, *_without_figure(readings)]
+    return JudgedClaim(
+        id_, title, source, verdict, "; ".join(filter(None, reasons)), tuple(readings)
+    )
 
 
-def _without_figure(reading: Reading) -> str:
-    return f"no figure for {reading.name}" + (f" ({reading.note})" if reading.note else "")
+def _verdict(deciding: Sequence[Reading], *, is_measured: bool) -> tuple[Verdict, str]:
+    """What readings that decide come to, and what of them does not hold."""
+    missed = [reading.missed for reading in deciding if not reading.holds]
+    if not missed:
+        return Verdict.REPRODUCED, ""
+    if len(missed) == len(deciding):
+        return Verdict.MISSED if is_measured else Verdict.REFUTED, ", ".join(missed)
+    held = f"{len(deciding) - len(missed)} of {len(deciding)} readings hold"
+    return Verdict.CONDITIONAL, f"{held}; missed: {', '.join(missed)}"
+
+
+def _without_figure(readings: Sequence[Reading]) -> Iterator[str]:
+    for reading in readings:
+        if reading.simulated is None:
+            yield f"no figure for {reading.name}" + (f" ({reading.note})" if reading.note else "")

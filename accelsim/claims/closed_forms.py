@@ -69,20 +69,23 @@ def _stages(job_count: int, time_s: Sequence[float], workers: Sequence[int]) -> 
 
 
 def amdahl() -> list[Reading]:
-    """Speedup of a serial fraction s on k units is 1 / (s + (1 - s) / k)."""
-    amdahl = []
+    """Speedup of a serial fraction s on k units is 1 / (s + (1 - s) / k) (Amdahl, AFIPS 1967)."""
+    readings = []
     for serial, units in ((0.0, 2), (0.1, 8), (0.25, 16), (0.5, 64)):
         parts = [serial, *[(1.0 - serial) / units] * units]
         waits = [[], *[[0]] * units]
         name = f"speedup, serial fraction {serial:g}, {units} units"
         formula = 1.0 / (serial + (1.0 - serial) / units)
-        amdahl.append(Reading(name, 1.0 / _makespan_s(parts, waits, workers=units), formula))
-    return amdahl
+        readings.append(Reading(name, 1.0 / _makespan_s(parts, waits, workers=units), formula))
+    return readings
 
 
 def kitchen() -> list[Reading]:
-    """Three stages under a budget: slow cheap robots have the throughput r/c of fast workers."""
-    kitchen = []
+    """Three stages under a budget: slow cheap robots have the throughput r/c of fast workers.
+
+    Estimate: stages stay full, so that each has the throughput of its workers together.
+    """
+    readings = []
     jobs, budget = 240, 12
     for rate, cost in ((0.5, 0.25), (0.5, 0.75)):
         robots = int(budget / 3 / cost)
@@ -90,13 +93,13 @@ def kitchen() -> list[Reading]:
         workers = _stages(jobs, [1.0] * 3, [budget // 3] * 3)
         gain = (workers[-1] - 2.0) / (ends[-1] - 2.0 / rate)  # without filling the stages
         name = f"throughput of robots over workers, rate {rate:g}, cost {cost:g}"
-        kitchen.append(Reading(name, gain, robots * rate / (budget // 3), within=0.05))
-        kitchen.append(Reading(f"time of one job over a worker's, {name}", ends[2] / 3, 1 / rate))
-    return kitchen
+        readings.append(Reading(name, gain, robots * rate / (budget // 3), within=0.05))
+        readings.append(Reading(f"time of one job over a worker's, {name}", ends[2] / 3, 1 / rate))
+    return readings
 
 
 def flynn() -> list[Reading]:
-    """Makespans of the four classes on equal items."""
+    """Makespans of the four classes on equal items (Flynn, Proc. IEEE 54(12), 1966)."""
     items, streams, width, processors = 100, (40, 35, 25), 16, 8
     vector = sum(math.ceil(count / width) for count in streams)
     return [
@@ -112,8 +115,10 @@ def flynn() -> list[Reading]:
 
 
 def dot_product() -> list[Reading]:
-    """Products in parallel, then a tree of additions, as tasks that wait for each other."""
-    dot_product = []
+    """Products in parallel, then a tree of additions, as tasks that wait for each other: 1 + log2 n
+    steps (Brent, JACM 21(2), 1974).
+    """
+    readings = []
     for count in (2, 16, 256):
         waits: list[Sequence[int]] = [()] * count
         level = list(range(count))
@@ -123,14 +128,16 @@ def dot_product() -> list[Reading]:
             level = list(range(heads, len(waits)))
         durations = [1.0] * len(waits)
         serial, tree = _makespan_s(durations), _makespan_s(durations, waits, workers=count)
-        dot_product.append(Reading(f"steps of one unit, n = {count}", serial, 2.0 * count - 1))
+        readings.append(Reading(f"steps of one unit, n = {count}", serial, 2.0 * count - 1))
         depth = 1.0 + math.ceil(math.log2(count))
-        dot_product.append(Reading(f"steps of {count} units, n = {count}", tree, depth))
-    return dot_product
+        readings.append(Reading(f"steps of {count} units, n = {count}", tree, depth))
+    return readings
 
 
 def pipeline() -> list[Reading]:
-    """J jobs through four stages of t take (J + 3) t."""
+    """J jobs through four stages of t take (J + 3) t (Hennessy and Patterson, Computer
+    Architecture, appendix C: a pipeline's time to fill).
+    """
     return [
         Reading(f"makespan, {jobs} jobs", _stages(jobs, [1.0] * 4, [1] * 4)[-1], jobs + 3.0)
         for jobs in (1, 4, 32)
@@ -170,13 +177,13 @@ def tandem_queue() -> list[Reading]:
 
 def chunks() -> list[Reading]:
     """N rows in chunks of c on p workers take ceil(N / (p c)) c t."""
-    chunks = []
+    readings = []
     for rows, workers, chunk in ((1000, 4, 10), (1000, 7, 16), (999, 8, 50)):
         tasks = [float(chunk)] * math.ceil(rows / chunk)
         formula = math.ceil(rows / (workers * chunk)) * chunk
         name = f"makespan, {rows} rows, {workers} workers, chunks of {chunk}"
-        chunks.append(Reading(name, _makespan_s(tasks, workers=workers), float(formula)))
-    return chunks
+        readings.append(Reading(name, _makespan_s(tasks, workers=workers), float(formula)))
+    return readings
 
 
 def list_schedule() -> list[Reading]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -98,7 +99,10 @@ def scenario_readings(scenario: ReadingScenario) -> Iterator[Reading]:
 
 
 def _reading(spec: ReadingScenario, name: str, run: Document, expected: Any) -> Reading:
-    simulated, note = None, ""
+    simulated: float | str | None = None
+    scenario, note = {"figure": spec.figure, **run}, ""
+    if spec.over is not None:
+        scenario["over"] = spec.over
     try:
         simulated = _figure(spec.figure, run)
         if spec.over is not None and isinstance(simulated, float):
@@ -109,9 +113,17 @@ def _reading(spec: ReadingScenario, name: str, run: Document, expected: Any) -> 
         note = str(error)
     if isinstance(simulated, float):
         simulated *= spec.scale
-    scenario = {"figure": spec.figure, **run} | ({} if spec.over is None else {"over": spec.over})
-    accepted = {name: getattr(spec, name) for name in ("within", "at_least", "at_most", "verified")}
-    return Reading(name, simulated, expected, scenario=scenario, note=note, **accepted)
+    return Reading(
+        name,
+        simulated,
+        expected,
+        spec.within,
+        spec.at_least,
+        spec.at_most,
+        spec.verified,
+        scenario,
+        note,
+    )
 
 
 def scenario_figure(scenario: Values) -> float | str | None:
@@ -141,15 +153,16 @@ def _figure(figure: str, run: Values) -> float | str | None:
 def _device_figure(figure: str, device: str) -> float | None:
     """A field of a profile by its path, or a peak, a peak per watt, lanes, or the ridge."""
     profile: Any = catalog.device(device)
-    head, _, suffix = figure.partition(".")
+    head, _, format_name = figure.partition(".")
     if head in {"peak", "peak_per_w", "ridge"}:
-        peak = {dtype.label: rate for dtype, rate in profile.peak_flop_per_s.items()}[suffix]
-        per = {"peak_per_w": profile.power.limit_w, "ridge": None, "peak": None}[head]
-        divisor = profile.memory_bandwidth_bytes_per_s if head == "ridge" else 1.0
-        return float(peak / (divisor if per is None else per.value))
+        peaks = {dtype.label: rate for dtype, rate in profile.peak_flop_per_s.items()}
+        divisor = 1.0
+        if head == "peak_per_w":
+            divisor = profile.power.limit_w.value
+        elif head == "ridge":
+            divisor = profile.memory_bandwidth_bytes_per_s
+        return float(peaks[format_name] / divisor)
     if head == "lanes":
         return float(profile.sm_count.value * profile.lanes_per_sm.value)
-    value = profile
-    for name in figure.split("."):
-        value = getattr(value, name)
+    value = attrgetter(figure)(profile)
     return None if value is None else float(value.value)

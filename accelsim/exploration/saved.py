@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from accelsim.files.datafile import MAX_DEPTH
 from accelsim.files.formats import records
 from accelsim.files.plainfile import parse_values, read_plain
 from accelsim.plain import Document
-from accelsim.workloads.graph import IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,54 +61,52 @@ def read_result(path: Path) -> object:
 
 def _checked(document: object, path: Path) -> object:
     """The document, no deeper than data files are."""
-    level, layer = 0, [document]
-    while layer:
-        level += 1
-        if level > MAX_DEPTH:
-            raise InputError(f"{path} is nested more than {MAX_DEPTH} deep.")
-        nested = [item for item in layer if isinstance(item, dict | list)]
-        layer = [
-            value
-            for item in nested
-            for value in (item.values() if isinstance(item, dict) else item)
-        ]
+    layer = [document]
+    for _ in range(MAX_DEPTH):
+        nested = (item for item in layer if isinstance(item, dict | list))
+        values = (item.values() if isinstance(item, dict) else item for item in nested)
+        layer = list(chain.from_iterable(values))
+    if layer:
+        raise InputError(f"{path} is nested more than {MAX_DEPTH} deep.")
     return document
 
 
 def _sweep_rows(folder: Path) -> list[Document]:
-    import pandas as pd
-
     columns, count = stored(folder)
-    is_estimate = "latency_s" in columns  # answers of other commands have other figures
-    names = [name for name in _COLUMNS if name in columns] if is_estimate else columns
-    is_all = count <= _MOST_POINTS
-    drawn = np.arange(count) if is_all else _draw(count)
-    drawn_frames, best, start = [], [], 0
-    for frame in frames(folder, names):
-        ends = start, start + len(frame)
-        drawn_frames.append(frame.loc[drawn[slice(*np.searchsorted(drawn, ends))]])
-        start = ends[1]
-        if is_estimate and not is_all:
-            best.append(frame[frame.index.isin(_deciding(frame))])
-    table = pd.concat(drawn_frames)
-    if best:
-        rivals = pd.concat(best)
-        deciding = rivals[rivals.index.isin(_deciding(rivals))]
-        table = pd.concat([table, deciding.drop(table.index, errors="ignore")]).sort_index()
+    table = _page_points(folder, columns, count)
     rows = [row | {"reason": row.get("reason") or None} for row in records(table)]
     if len(rows) < count:
-        warning = (
-            f"{len(rows):,} of {count:,} points are shown and counted; the best are those of all"
-        )
+        shown = f"{len(rows):,} of {count:,} points are shown and counted"
         answered = (row for row in rows if row["reason"] is None)
-        next(answered, rows[0])["warnings"] = [warning]
+        next(answered, rows[0])["warnings"] = [f"{shown}; the best are those of all"]
     return rows
 
 
-def _draw(count: int) -> IntArray:
-    """Places of the points that a page takes in, in order."""
-    places = np.random.default_rng(0).choice(count, _MOST_POINTS, replace=False, shuffle=False)
-    return np.sort(places)
+def _page_points(folder: Path, columns: Sequence[str], count: int) -> pd.DataFrame:
+    """Points that a page takes in: all, or some drawn at random and those its words rest on."""
+    import pandas as pd
+
+    if "latency_s" not in columns:  # answers of other commands have other figures
+        names, is_estimate = columns, False
+    else:
+        names, is_estimate = [name for name in _COLUMNS if name in columns], True
+    is_all = count <= _MOST_POINTS
+    drawn = np.arange(count)
+    if not is_all:
+        generator = np.random.default_rng(0)
+        drawn = np.sort(generator.choice(count, _MOST_POINTS, replace=False, shuffle=False))
+    drawn_frames, rivals = [], []
+    for frame in frames(folder, names):
+        ends = np.searchsorted(drawn, (frame.index[0], frame.index[-1] + 1))
+        drawn_frames.append(frame.loc[drawn[slice(*ends)]])
+        if is_estimate and not is_all:
+            rivals.append(frame[frame.index.isin(_deciding(frame))])
+    table = pd.concat(drawn_frames)
+    if not rivals:
+        return table
+    rival_points = pd.concat(rivals)
+    deciding = rival_points[rival_points.index.isin(_deciding(rival_points))]
+    return pd.concat([table, deciding.drop(table.index, errors="ignore")]).sort_index()
 
 
 def _deciding(frame: pd.DataFrame) -> set[Hashable]:

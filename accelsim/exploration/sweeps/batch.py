@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accelsim.capacity.answer import FleetAnswer
 from accelsim.estimation.estimate_many import SHAPE_COLUMNS, empty_columns, estimate_many
@@ -37,16 +39,19 @@ class PointBatch:
     """Points to be answered together.
 
     Attributes:
-        name: Name of its part.
         groups: The points.
         keys: Their keys, in order.
         asked: Columns of what was asked: field, and whether its values are numbers.
     """
 
-    name: str
     groups: Sequence[PointGroup]
     keys: Sequence[bytes]
     asked: Mapping[str, bool]
+
+    @property
+    def name(self) -> str:
+        """Name of its part."""
+        return blake2b(b"".join(self.keys), digest_size=16).hexdigest() + ".parquet"
 
 
 @frozen
@@ -115,15 +120,18 @@ def _arrow(column: Any) -> Any:
 
 
 def _with_asked(columns: Values, group: PointGroup, asked_fields: Mapping[str, bool]) -> Document:
-    shared = {}
-    for name, is_number in asked_fields.items():
-        value = group.fields.get(name)
-        shown = np.nan if value is None else value
-        column = np.full(group.count, shown, dtype=float) if is_number else None
-        if column is None:
-            column = np.full(group.count, None if value is None else str(value), dtype=object)
-        shared[_ASKED + name] = column
+    shared = {
+        _ASKED + name: np.repeat(_column(group.fields.get(name), is_number=is_number), group.count)
+        for name, is_number in asked_fields.items()
+    }
     return {**columns, **shared}
+
+
+def _column(value: object, *, is_number: bool) -> NDArray[Any]:
+    """One value as a column, unknown numbers NaN."""
+    if is_number:
+        return np.array([np.nan if value is None else value], dtype=float)
+    return np.array([None if value is None else str(value)], dtype=object)
 
 
 def _answered(group: PointGroup) -> Values:
@@ -155,11 +163,6 @@ def _estimated(group: PointGroup) -> Values | None:
         return None
 
 
-def _point(group: PointGroup) -> Document:
-    sizes = {name: int(column[0]) for name, column in group.sizes.items()}
-    return {**group.fields, **sizes}
-
-
 def _refused(group: PointGroup) -> Values:
     """A row whose reason is the error of its point."""
     row = empty_columns(1)
@@ -174,7 +177,8 @@ def _refused(group: PointGroup) -> Values:
 def _asked_alone(group: PointGroup) -> tuple[Any, str]:
     """The answer of a point and why there is none."""
     try:
-        return answer(group.of, _point(group)), ""  # type: ignore[arg-type]
+        sizes = {name: int(column[0]) for name, column in group.sizes.items()}
+        return answer(group.of, {**group.fields, **sizes}), ""  # type: ignore[arg-type]
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001  (an error belongs to its point)
@@ -185,16 +189,11 @@ def _row(group: PointGroup) -> Document:
     """The answer of one point of a function that is no estimate, unknown figures NaN."""
     result, reason = _asked_alone(group)
     figures = {} if result is None else dict(_FIGURES[group.of](result))
-    row: Document = {}
-    for name, is_number in _answer_columns(group.of):
-        value = figures.get(name)
-        row[name] = (
-            np.array([np.nan if value is None else value], dtype=float)
-            if is_number
-            else np.array([value], dtype=object)
-        )
-    row["reason"] = np.array([reason], dtype=object)
-    return row
+    columns = {
+        name: _column(figures.get(name), is_number=is_number)
+        for name, is_number in _answer_columns(group.of)
+    }
+    return {**columns, "reason": np.array([reason], dtype=object)}
 
 
 def _answer_columns(function: str) -> Iterator[tuple[str, bool]]:

@@ -9,9 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from hashlib import blake2b
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from accelsim.exploration.sweeps.results import points
 from accelsim.exploration.sweeps.spec import SweepSpec, load_sweep
 from accelsim.exploration.sweeps.store import SweepStore, arrow
 from accelsim.frozen import frozen
+from accelsim.plain import Document, Values
 from accelsim.workloads.graph import BoolArray
 
 if TYPE_CHECKING:
@@ -62,15 +63,9 @@ class SweepResult:
     error_count: int
     wall_s: float
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Document:
         """Plain values."""
-        return {
-            "folder": str(self.folder),
-            "point_count": self.point_count,
-            "new_count": self.new_count,
-            "error_count": self.error_count,
-            "wall_s": self.wall_s,
-        }
+        return asdict(self) | {"folder": str(self.folder)}
 
     def to_frame(self) -> pd.DataFrame:
         """All finished points of the folder, a row each."""
@@ -83,7 +78,7 @@ class SweepResult:
 
 @checked
 def sweep(
-    spec: str | Path | Mapping[str, Any] | SweepSpec,
+    spec: str | Path | Values | SweepSpec,
     out: str | Path,
     *,
     workers: int | None = None,
@@ -192,63 +187,27 @@ class _Todo:
             cells.append(group.take(new))
             keys += cells[-1].point_keys()
             if len(keys) >= size():
-                yield _batch(cells, keys, columns)
+                yield PointBatch(tuple(cells), tuple(keys), columns)
                 cells, keys = [], []
         if keys:
-            yield _batch(cells, keys, columns)
-
-
-def _batch(
-    cells: Sequence[PointGroup], keys: Sequence[bytes], columns: Mapping[str, bool]
-) -> PointBatch:
-    name = blake2b(b"".join(keys), digest_size=16).hexdigest() + ".parquet"
-    return PointBatch(name, tuple(cells), tuple(keys), columns)
-
-
-class _Pace:
-    """How many points a worker answers in the time a batch should take."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def note(self, count: int, busy_s: float) -> None:
-        """A batch took so long; the next is at most four times as large."""
-        fitting = count * _BATCH_S / max(busy_s, 1e-3)
-        self.size = int(min(max(fitting, 1), 4 * self.size, _MOST))
-
-
-class _Lost:
-    """Batches whose worker ended or had too little memory, for another to answer."""
-
-    def __init__(self) -> None:
-        self._batches: list[PointBatch] = []
-        self._times = Counter[str]()
-
-    def note(self, batch: PointBatch) -> None:
-        """A batch was lost.
-
-        Raises:
-            OutputError: If it was lost too often.
-        """
-        self._times[batch.name] += 1
-        if self._times[batch.name] == _TRIES:
-            message = f"{_TRIES} workers ended on the same points (out of memory?)."
-            raise OutputError(f"{message} Run again to go on, with fewer workers.")
-        self._batches.append(batch)
-
-    def take(self) -> PointBatch | None:
-        """One of them; None where there is none."""
-        return self._batches.pop() if self._batches else None
+            yield PointBatch(tuple(cells), tuple(keys), columns)
 
 
 def _finished(crew: Workers, todo: _Todo, spec: SweepSpec) -> Iterator[tuple[PointBatch, Part]]:
-    """Batches as they are finished."""
-    pace = _Pace(_FIRST[spec.of])
-    waiting, lost = todo.batches(lambda: pace.size, asked_columns(spec)), _Lost()
+    """Batches as they are finished. Those whose worker ended or had too little memory are given to
+    another.
+
+    Raises:
+        OutputError: If one was lost too often.
+    """
+    size = _FIRST[spec.of]
+    waiting = todo.batches(lambda: size, asked_columns(spec))
+    lost: list[PointBatch] = []
+    loss_counts = Counter[str]()
     running: dict[Future[Part], PointBatch] = {}
     while True:
         while len(running) < 2 * crew.count:
-            batch = lost.take() or next(waiting, None)
+            batch = lost.pop() if lost else next(waiting, None)
             if batch is None:
                 break
             running[crew.executor.submit(compute, batch)] = batch
@@ -259,7 +218,13 @@ def _finished(crew: Workers, todo: _Todo, spec: SweepSpec) -> Iterator[tuple[Poi
             try:
                 part = future.result()
             except LOST:
-                lost.note(batch)
+                loss_counts[batch.name] += 1
+                if loss_counts[batch.name] == _TRIES:
+                    message = f"{_TRIES} workers ended on the same points (out of memory?)."
+                    remedy = "Run again to go on, with fewer workers."
+                    raise OutputError(f"{message} {remedy}") from None
+                lost.append(batch)
                 continue
-            pace.note(len(batch.keys), part.busy_s)
+            fitting = len(batch.keys) * _BATCH_S / max(part.busy_s, 1e-3)
+            size = int(min(max(fitting, 1), 4 * size, _MOST))
             yield batch, part
