@@ -6,7 +6,7 @@ scored group by group. What cannot run is counted by its reason.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
@@ -16,6 +16,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.estimation.run import ResolvedRun
 from accelsim.frozen import frozen
 from accelsim.hardware.cluster import Cluster
+from accelsim.plain import Values
 from accelsim.training.candidates import CandidatePlans
 from accelsim.training.plan import CLOSED_FORM, RECOMPUTE, SCHEDULES, ParallelismPlan, check_model
 from accelsim.training.score import Scores, score
@@ -52,7 +53,7 @@ class Scored:
 
 
 def score_groups(
-    setup: TrainingSetup, fixed: Mapping[str, Any], report: Report | None, scored: list[Scored]
+    setup: TrainingSetup, fixed: Values, report: Report | None, scored: list[Scored]
 ) -> Iterator[tuple[int, Counter[str]]]:
     """Score group after group of the grid into `found`; counts of what was looked at."""
     groups = candidate_groups(setup, fixed)
@@ -80,9 +81,7 @@ def score_all(setup: TrainingSetup, plans: CandidatePlans, counts: IntArray) -> 
     return Scored(plans, counts, score(setup, plans, counts, units, setup.costs()))
 
 
-def candidate_groups(
-    setup: TrainingSetup, fixed: Mapping[str, Any]
-) -> list[tuple[str, CandidatePlans]]:
+def candidate_groups(setup: TrainingSetup, fixed: Values) -> list[tuple[str, CandidatePlans]]:
     """The grid: groups of plans that share how a rank's layers are cut.
 
     Args:
@@ -106,7 +105,7 @@ def candidate_groups(
     return groups
 
 
-def _plan_or_none(setup: TrainingSetup, values: Mapping[str, Any]) -> ParallelismPlan | None:
+def _plan_or_none(setup: TrainingSetup, values: Values) -> ParallelismPlan | None:
     """A plan of these fields before schedules and ZeRO stages are chosen; None where the model does
     not allow it.
     """
@@ -128,7 +127,7 @@ def _divisors(number: int, largest: int) -> list[int]:
     return [count for count in range(1, min(number, largest) + 1) if number % count == 0]
 
 
-def _cuts(setup: TrainingSetup, fixed: Mapping[str, Any]) -> Iterator[tuple[int, int, int, bool]]:
+def _cuts(setup: TrainingSetup, fixed: Values) -> Iterator[tuple[int, int, int, bool]]:
     """Ways to cut layers: (tp, cp, ep, sp)."""
     model, count = setup.run.workload, setup.device_count
     if model.family is None or not model.family.shards:
@@ -156,7 +155,7 @@ def _nearest_devices(cluster: Cluster) -> int:
     return max(cluster.tiers[0].device_count, cluster.node.device_count)
 
 
-def _stage_counts(setup: TrainingSetup, fixed: Mapping[str, Any], ranks: int) -> list[int]:
+def _stage_counts(setup: TrainingSetup, fixed: Values, ranks: int) -> list[int]:
     left, over = divmod(setup.device_count, ranks)
     if over:
         return []
@@ -171,7 +170,7 @@ def _stage_counts(setup: TrainingSetup, fixed: Mapping[str, Any], ranks: int) ->
 
 
 def _choices(
-    setup: TrainingSetup, fixed: Mapping[str, Any], plan: ParallelismPlan
+    setup: TrainingSetup, fixed: Values, plan: ParallelismPlan
 ) -> list[dict[str, list[Any]]]:
     """Values of the fields that do not change how layers are cut, without and with chunks."""
     local = max(setup.run.batch // plan.dp, 1)
@@ -206,7 +205,7 @@ def _zero_stages(plan: ParallelismPlan) -> list[int]:
     return list(range(least, most + 1))
 
 
-def _kept(axes: dict[str, list[Any]], fixed: Mapping[str, Any]) -> dict[str, list[Any]] | None:
+def _kept(axes: dict[str, list[Any]], fixed: Values) -> dict[str, list[Any]] | None:
     """Axes with named fields as they are; None where schedule and chunks named are of others."""
     narrowed = {name: [fixed[name]] if name in fixed else axis for name, axis in axes.items()}
     for name in ("schedule", "chunks"):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from accelsim.plain import Document
 from accelsim.training.candidates import CandidatePlans
 from accelsim.training.plan import RECOMPUTE, SCHEDULES
 from accelsim.training.setup import TrainingSetup
@@ -145,7 +146,7 @@ def _held(staged: StagedPlans) -> dict[str, FloatArray]:
     """
     setup = staged.setup
     tables = staged.sums("table_parameters")
-    widths: dict[str, Any] = {
+    widths: Document = {
         "weight_bytes": 1.0,
         "gradient_bytes": gradient_width_bytes(setup, keeps_wide_gradients(staged))[:, None],
         "optimizer_bytes": setup.state_bytes,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 
+from accelsim.plain import Values
 from accelsim.training.candidates import CandidatePlans
 from accelsim.training.grid import CHOSEN, Scored, fits, score_groups
 from accelsim.training.plan import ParallelismPlan
@@ -53,7 +52,7 @@ def nearest_plan(setup: TrainingSetup, plan: ParallelismPlan) -> ParallelismPlan
 
 
 def _nearest_of_grid(
-    setup: TrainingSetup, fixed_fields: Mapping[str, Any], plan: ParallelismPlan
+    setup: TrainingSetup, fixed_fields: Values, plan: ParallelismPlan
 ) -> ParallelismPlan | None:
     """The plan of a grid that fits and is nearest to another one; None where none fits."""
     best: tuple[int, float, ParallelismPlan] | None = None

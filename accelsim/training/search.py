@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from accelsim.cost.memory import memory_short
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.estimation.pareto import pareto_mask
 from accelsim.frozen import frozen
+from accelsim.plain import Document, Values
 from accelsim.quantity import duration
 from accelsim.training.candidates import CandidatePlans
 from accelsim.training.grid import Report, Scored, fits, score_groups
@@ -61,8 +61,8 @@ class Search:
     """
 
     best: ParallelismPlan
-    plans: tuple[Mapping[str, Any], ...]
-    pareto: tuple[Mapping[str, Any], ...]
+    plans: tuple[Values, ...]
+    pareto: tuple[Values, ...]
     considered: int
     rejected: Mapping[str, int]
     search_s: float
@@ -71,7 +71,7 @@ class Search:
 
 def search_plans(
     setup: TrainingSetup,
-    fixed: Mapping[str, Any],
+    fixed: Values,
     usd_per_hour: float | None = None,
     report: Report | None = None,
 ) -> Search:
@@ -121,7 +121,7 @@ def search_plans(
 
 def search_devices(
     setup: TrainingSetup,
-    fixed: Mapping[str, Any],
+    fixed: Values,
     usd_per_hour: float | None = None,
     report: Report | None = None,
 ) -> tuple[Search, TrainingSetup]:
@@ -172,7 +172,7 @@ def _fitting(setup: TrainingSetup, scored: Sequence[Scored]) -> _Fitting:
 
 def _simulated_best(
     setup: TrainingSetup, fitting: _Fitting, usd_per_hour: float | None
-) -> tuple[ParallelismPlan, tuple[Mapping[str, Any], ...], tuple[Mapping[str, Any], ...]]:
+) -> tuple[ParallelismPlan, tuple[Values, ...], tuple[Values, ...]]:
     """The plan with the least simulated time, the first plans, and those that no other beats in
     time, memory and energy together, all with their simulated figures.
 
@@ -207,8 +207,8 @@ def _simulated_best(
 
 
 def _shown(
-    runs: Sequence[Iteration], rows: Sequence[dict[str, Any]], order: Sequence[int]
-) -> list[dict[str, Any]]:
+    runs: Sequence[Iteration], rows: Sequence[Document], order: Sequence[int]
+) -> list[Document]:
     """Rows in their order, with why each loses to the first and how sure that is."""
     best = runs[order[0]]
     times = np.array([run.iteration_s for run in runs])
@@ -245,7 +245,7 @@ def _front(setup: TrainingSetup, fitting: _Fitting) -> IntArray:
 
 def _row(
     setup: TrainingSetup, run: Iteration, dynamic_j: float, usd_per_hour: float | None
-) -> dict[str, Any]:
+) -> Document:
     price = None if usd_per_hour is None else usd_per_hour * setup.device_count / 3600.0
     return {
         "plan": str(run.plan),

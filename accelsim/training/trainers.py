@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def trainer_names() -> tuple[str, ...]:
 def search_trainers(
     setup: TrainingSetup,
     on_stack: Callable[[str], TrainingSetup],
-    fixed: Mapping[str, Any],
+    fixed: Values,
     usd_per_hour: float | None = None,
     report: Report | None = None,
 ) -> tuple[Search, TrainingSetup, tuple[Values, ...]]:
@@ -95,7 +95,7 @@ def _chosen(race: Sequence[Iteration]) -> int:
 
 
 def _fastest(
-    trainer_setup: TrainingSetup, used: TrainingSetup, plans: Sequence[Mapping[str, Any]]
+    trainer_setup: TrainingSetup, used: TrainingSetup, plans: Sequence[Values]
 ) -> Iteration | None:
     """The fastest of some plans that fit; None where none does."""
     local_setup = TrainingSetup(trainer_setup.run, used.cluster, used.device_count, used.conditions)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import EstimateKeywords, PriceChoice, RunOptions
 from accelsim.option import read_texts
-from accelsim.plain import Document
+from accelsim.plain import Document, Values
 from accelsim.result import Result
 from accelsim.serving.loads.arrivals import Arrivals
 from accelsim.serving.options import ServingOptions, SloTargets
@@ -65,7 +65,7 @@ def unknown_field(function: SweptFunction, names: Iterable[str]) -> str | None:
     return min(set(names) - _FIELDS[function], default=None)
 
 
-def answer(function: SweptFunction, point: Mapping[str, Any]) -> Result:
+def answer(function: SweptFunction, point: Values) -> Result:
     """What a function answers at a point.
 
     Args:
