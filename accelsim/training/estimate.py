@@ -319,10 +319,11 @@ def train(
     if isinstance(plan, ParallelismPlan):
         allowed = "words for the fields to keep, as a search changes the others"
         raise InvalidValueError("plan", str(plan), allowed, 'Such as plan="tp=4,zero=1".')
+    from accelsim.training.search import SearchRequest
     from accelsim.training.trainers import find_plan
 
-    progress = plan_fields, cost.usd_per_hour, report
-    best_of_search, used, trainers = find_plan(setup, workload, options, place, progress)
+    request = SearchRequest(plan_fields, cost.usd_per_hour, report)
+    best_of_search, used, trainers = find_plan(setup, workload, options, place, request)
     result = _estimate(used, best_of_search.best, cost, length, check_memory, record)
     figures = {name: getattr(best_of_search, name) for name in _SEARCH} | {"trainers": trainers}
     warnings = [*result.warnings, *_search_notes(best_of_search, used, setup)]

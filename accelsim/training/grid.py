@@ -7,21 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from accelsim.errors import InvalidValueError
-from accelsim.estimation.run import ResolvedRun
 from accelsim.frozen import frozen
-from accelsim.hardware.cluster import Cluster
-from accelsim.plain import Values
+from accelsim.plain import Document, Values
 from accelsim.training.candidates import CandidatePlans
 from accelsim.training.plan import CLOSED_FORM, RECOMPUTE, SCHEDULES, ParallelismPlan, check_model
 from accelsim.training.score import Scores, score
 from accelsim.training.setup import TrainingSetup
-from accelsim.workloads.graph import BoolArray, IntArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 
 Report = Callable[[float, float | None, str], None]
 _LARGEST_TENSOR = 64
@@ -31,54 +30,85 @@ _CHUNKS = (2, 3, 4, 6, 8, 12)
 _DIVIDE = "dp x microbatch does not divide the batch"
 _INTERLEAVE = "interleaving needs a multiple of pp microbatches"
 _SCHEDULE = "zero-bubble schedules and dualpipe need 2 pp microbatches"
-_KEPT = "zero-bubble schedules keep activations: no full recomputation"
+_KEEPS = "zero-bubble schedules keep activations: no full recomputation"
 _EVEN = "dualpipe needs an even pp"
 #: Schedules of the grid; those with a closed form alone are looked at where they are named.
 _SCHEDULES = ("1f1b", "gpipe", "zb-h1")
 
 
 @frozen(eq=False)
-class Scored:
-    """Plans that divide the model and the batch, and their scores.
+class ScoredPlans:
+    """k plans that divide the model and the batch, and their scores, shape (k,) each.
 
     Attributes:
-        plans: k plans.
-        microbatch_count: Microbatches of each, shape (k,).
-        scores: Their scores.
+        plans: The plans.
+        iteration_s: Time of an iteration.
+        memory_bytes: Memory of the worst rank.
+        worst_stage: Its stage.
+        energy_j: Dynamic energy of all devices in one iteration.
     """
 
     plans: CandidatePlans
-    microbatch_count: IntArray
-    scores: Scores
+    iteration_s: FloatArray
+    memory_bytes: FloatArray
+    worst_stage: IntArray
+    energy_j: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def take(self, rows: IntArray | BoolArray) -> ScoredPlans:
+        """Some of the plans, by place or mask."""
+        return ScoredPlans(
+            self.plans.take(rows),
+            self.iteration_s[rows],
+            self.memory_bytes[rows],
+            self.worst_stage[rows],
+            self.energy_j[rows],
+        )
 
 
-def score_groups(
-    setup: TrainingSetup, fixed: Values, report: Report | None, scored: list[Scored]
-) -> Iterator[tuple[int, Counter[str]]]:
-    """Score group after group of the grid into `found`; counts of what was looked at."""
-    groups = candidate_groups(setup, fixed)
-    divided = [_dividing(setup, candidates) for _, candidates in groups]
-    for dividing, *_ in divided:
-        setup.units(dividing)  # all are named before the first is priced, in one call
-    for index, (label, candidates) in enumerate(groups):
-        if report is not None:
-            report(index, len(groups), label)
-        dividing, counts, reasons = divided[index]
-        if len(dividing):
-            scored.append(score_all(setup, dividing, counts))
-        yield len(candidates), reasons
+@dataclass
+class GridScores:
+    """Scores of a grid so far: groups of plans, plans looked at, and those rejected by reason."""
 
+    groups: list[tuple[CandidatePlans, Scores]] = field(default_factory=list)
+    considered: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
 
-def score_all(setup: TrainingSetup, plans: CandidatePlans, counts: IntArray) -> Scored:
-    """Score plans that divide the model and the batch.
+    def add_grid(self, setup: TrainingSetup, fixed: Values, report: Report | None = None) -> None:
+        """Score group after group of a grid.
 
-    Args:
-        setup: Model and devices.
-        plans: k plans.
-        counts: Microbatches of each, shape (k,).
-    """
-    units = setup.units(plans)
-    return Scored(plans, counts, score(setup, plans, counts, units, setup.costs()))
+        Args:
+            setup: Model and devices.
+            fixed: Fields that stay as they are.
+            report: Called with groups done, groups in all and what is scored now.
+        """
+        groups = candidate_groups(setup, fixed)
+        divided = [_dividing(setup, candidates) for _, candidates in groups]
+        for plans, *_ in divided:
+            setup.units(plans)  # all are named before the first is priced, in one call
+        for index, (label, candidates) in enumerate(groups):
+            if report is not None:
+                report(index, len(groups), label)
+            plans, microbatch_count, reasons = divided[index]
+            if len(plans):
+                units = setup.units(plans)
+                scores = score(setup, plans, microbatch_count, units, setup.costs())
+                self.groups.append((plans, scores))
+            self.considered += len(candidates)
+            self.rejected.update(reasons)
+
+    def joined(self) -> ScoredPlans:
+        """All plans that were scored, one group at least."""
+        plans, scores = zip(*self.groups, strict=True)
+        return ScoredPlans(
+            CandidatePlans.joined(plans),
+            np.concatenate([group.iteration_s for group in scores]),
+            np.concatenate([group.memory_bytes for group in scores]),
+            np.concatenate([group.worst_stage for group in scores]),
+            np.concatenate([group.energy_j for group in scores]),
+        )
 
 
 def candidate_groups(setup: TrainingSetup, fixed: Values) -> list[tuple[str, CandidatePlans]]:
@@ -133,26 +163,26 @@ def _cuts(setup: TrainingSetup, fixed: Values) -> Iterator[tuple[int, int, int, 
     if model.family is None or not model.family.shards:
         yield fixed.get("tp", 1), fixed.get("cp", 1), fixed.get("ep", 1), False
         return
-    mixture = model.parameters.mixture
-    nearest = count if setup.cluster is None else _nearest_devices(setup.cluster)
+    nearest = count  # devices of the nearest links: of a server, or of its scale-up domain
+    if setup.cluster is not None:
+        nearest = max(setup.cluster.tiers[0].device_count, setup.cluster.node.device_count)
     tensor = _divisors(count, min(nearest, _LARGEST_TENSOR))
     context = _divisors(count, max(setup.run.seq_len // _FEWEST_TOKENS, 1))
-    experts = [1] if mixture is None else _divisors(mixture.experts, count)
-    axes: dict[str, list[Any]] = {
+    mixture = model.parameters.mixture
+    axes: dict[str, list[int]] = {
         "tp": [tp for tp in tensor if model.parameters.heads % tp == 0],
         "cp": [cp for cp in context if cp & (cp - 1) == 0],
-        "ep": experts,
+        "ep": [1] if mixture is None else _divisors(mixture.experts, count),
         "sp": [False, True],
     }
-    values = [[fixed[name]] if name in fixed else axis for name, axis in axes.items()]
-    for tp, cp, ep, sp in product(*values):
+    for tp, cp, ep, sp in product(*_narrowed(axes, fixed).values()):
         if not sp or tp > 1:
-            yield tp, cp, ep, sp
+            yield tp, cp, ep, bool(sp)
 
 
-def _nearest_devices(cluster: Cluster) -> int:
-    """Devices of the nearest links: of a server, or of the scale-up domain that it is part of."""
-    return max(cluster.tiers[0].device_count, cluster.node.device_count)
+def _narrowed(axes: Values, fixed: Values) -> dict[str, list[Any]]:
+    """Values of fields, of those that are fixed the one."""
+    return {name: [fixed[name]] if name in fixed else axis for name, axis in axes.items()}
 
 
 def _stage_counts(setup: TrainingSetup, fixed: Values, ranks: int) -> list[int]:
@@ -169,32 +199,26 @@ def _stage_counts(setup: TrainingSetup, fixed: Values, ranks: int) -> list[int]:
     ]
 
 
-def _choices(
-    setup: TrainingSetup, fixed: Values, plan: ParallelismPlan
-) -> list[dict[str, list[Any]]]:
+def _choices(setup: TrainingSetup, fixed: Values, plan: ParallelismPlan) -> Iterator[Values]:
     """Values of the fields that do not change how layers are cut, without and with chunks."""
-    local = max(setup.run.batch // plan.dp, 1)
-    shared: dict[str, list[Any]] = {
-        "microbatch": [
-            2**power for power in range(11) if 2**power <= min(local, _LARGEST_MICROBATCH)
-        ],
+    largest = min(max(setup.run.batch // plan.dp, 1), _LARGEST_MICROBATCH)
+    shared: Document = {
+        "microbatch": [2**power for power in range(largest.bit_length())],
         "zero": _zero_stages(plan),
-        "recompute": [word for word in RECOMPUTE if word != "selective" or _drops(setup.run)],
+        "recompute": list(RECOMPUTE),
     }
-    if plan.pp == 1:
-        schedules: list[dict[str, list[Any]]] = [{"schedule": ["1f1b"], "chunks": [1]}]
-    else:
+    if setup.run.selective == "attention" and setup.run.fused_attention:
+        shared["recompute"].remove("selective")  # drops nothing inside attention that is fused
+    schedules: list[Document] = [{"schedule": ["1f1b"], "chunks": [1]}]
+    if plan.pp > 1:
         layers = setup.run.workload.parameters.layers
         chunks = [count for count in _CHUNKS if layers % (plan.pp * count) == 0]
         closed = [name for name in CLOSED_FORM if name == fixed.get("schedule")]
         schedules = [{"schedule": [*_SCHEDULES, *closed], "chunks": [1]}]
         schedules += [{"schedule": ["interleaved"], "chunks": chunks}] if chunks else []
-    return [axes for kinds in schedules if (axes := _kept(shared | kinds, fixed)) is not None]
-
-
-def _drops(run: ResolvedRun) -> bool:
-    """Whether selective recomputation drops anything: not inside attention that is fused."""
-    return run.selective != "attention" or not run.fused_attention
+    for axes in schedules:
+        if all(fixed.get(name, axis[0]) in axis for name, axis in axes.items()):
+            yield _narrowed(shared | axes, fixed)
 
 
 def _zero_stages(plan: ParallelismPlan) -> list[int]:
@@ -203,15 +227,6 @@ def _zero_stages(plan: ParallelismPlan) -> list[int]:
         return [0]
     least, most = int(plan.shard_group is not None), 3 if plan.pp == 1 else 1
     return list(range(least, most + 1))
-
-
-def _kept(axes: dict[str, list[Any]], fixed: Values) -> dict[str, list[Any]] | None:
-    """Axes with named fields as they are; None where schedule and chunks named are of others."""
-    narrowed = {name: [fixed[name]] if name in fixed else axis for name, axis in axes.items()}
-    for name in ("schedule", "chunks"):
-        if name in fixed and fixed[name] not in axes[name]:
-            return None
-    return narrowed
 
 
 def _dividing(
@@ -227,7 +242,7 @@ def _dividing(
     long = zero_bubble | (names == "dualpipe")
     is_full = plans["recompute"] == RECOMPUTE.index("full")
     checks = (
-        (_KEPT, ~zero_bubble | ~is_full),
+        (_KEEPS, ~zero_bubble | ~is_full),
         (_SCHEDULE, ~long | (counts >= 2 * stages)),
         (_EVEN, (names != "dualpipe") | (stages % 2 == 0)),
         (_DIVIDE, setup.run.batch % samples == 0),
@@ -239,9 +254,3 @@ def _dividing(
         reasons[reason] += int((is_possible & ~passes).sum())
         is_possible &= passes
     return plans.take(is_possible), counts[is_possible], reasons
-
-
-def fits(setup: TrainingSetup, scored: Scored) -> BoolArray:
-    """Which plans are within a device's memory, shape (k,)."""
-    within: BoolArray = scored.scores.memory_bytes <= setup.capacity_bytes
-    return within

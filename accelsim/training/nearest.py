@@ -6,9 +6,8 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from accelsim.plain import Values
 from accelsim.training.candidates import CandidatePlans
-from accelsim.training.grid import CHOSEN, Scored, fits, score_groups
+from accelsim.training.grid import CHOSEN, GridScores
 from accelsim.training.plan import ParallelismPlan
 from accelsim.training.setup import TrainingSetup
 
@@ -34,42 +33,22 @@ def nearest_plan(setup: TrainingSetup, plan: ParallelismPlan) -> ParallelismPlan
         setup: Model and devices.
         plan: A plan that does not fit.
     """
-    wanted = replace(plan, stage_layers=None)
-    fixed = {
-        spec.name: getattr(plan, spec.name)
-        for spec in fields(plan)
-        if spec.name not in _IN_GRID and getattr(plan, spec.name) is not None
-    }
-    cut = {name: getattr(plan, name) for name in _CUT}
+    wanted = CandidatePlans.of([replace(plan, stage_layers=None)])
+    values = {spec.name: getattr(plan, spec.name) for spec in fields(plan)}
+    cut = {name: values[name] for name in _CUT}
+    fixed = {name: value for name, value in values.items() if name not in _IN_GRID}
     host = {"optimizer_offload": True} if setup.host_memory_bytes_per_s is not None else {}
-    away = host | {"activation_offload": True}
-    tried = (cut | fixed, fixed, fixed | host, fixed | away, {**fixed, **away, "shard_group": None})
-    for fixed_fields in tried:
-        near = _nearest_of_grid(setup, fixed_fields, wanted)
-        if near is not None:
-            return near
-    return None
-
-
-def _nearest_of_grid(
-    setup: TrainingSetup, fixed_fields: Values, plan: ParallelismPlan
-) -> ParallelismPlan | None:
-    """The plan of a grid that fits and is nearest to another one; None where none fits."""
-    best: tuple[int, float, ParallelismPlan] | None = None
-    wanted = CandidatePlans.of([plan])
-    groups: list[Scored] = []
-    fixed = {name: value for name, value in fixed_fields.items() if value is not None}
-    for _ in score_groups(setup, fixed, None, groups):
-        pass
-    for scored in groups:
-        rows = np.flatnonzero(fits(setup, scored))
-        if not len(rows):
+    away = fixed | host | {"activation_offload": True}
+    for kept_fields in (cut | fixed, fixed, fixed | host, away, away | {"shard_group": None}):
+        grid = GridScores()
+        grid.add_grid(setup, {n: value for n, value in kept_fields.items() if value is not None})
+        if not grid.groups:
             continue
-        columns = scored.plans.columns
-        changed = sum((columns[name][rows] != wanted[name][0]).astype(np.int64) for name in columns)
-        times = scored.scores.iteration_s[rows]
-        nearest = int(np.lexsort((times, changed))[0])
-        entry = (int(changed[nearest]), float(times[nearest]))
-        if best is None or entry < best[:2]:
-            best = (*entry, scored.plans.plan(int(rows[nearest])))
-    return None if best is None else best[2]
+        scored = grid.joined()
+        fitting = scored.take(scored.memory_bytes <= setup.capacity_bytes)
+        if len(fitting):
+            columns = fitting.plans.columns
+            changes = sum((columns[name] != wanted[name]).astype(np.int64) for name in columns)
+            nearest = np.lexsort((fitting.iteration_s, changes))[0]
+            return fitting.plans.plan(int(nearest))
+    return None

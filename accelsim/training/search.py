@@ -8,7 +8,6 @@ cannot run is counted by its reason.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -20,8 +19,7 @@ from accelsim.estimation.pareto import pareto_mask
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.quantity import duration
-from accelsim.training.candidates import CandidatePlans
-from accelsim.training.grid import Report, Scored, fits, score_groups
+from accelsim.training.grid import GridScores, Report, ScoredPlans
 from accelsim.training.iteration import Iteration
 from accelsim.training.nearest import fitting_words
 from accelsim.training.plan import (
@@ -31,7 +29,7 @@ from accelsim.training.score import TIME_PARTS
 from accelsim.training.setup import TrainingSetup
 from accelsim.training.simulated_iteration import simulate_iteration
 from accelsim.training.trust import iteration_log_sigma
-from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.graph import IntArray
 
 #: Plans that are simulated, and how much slower than the first their score may be.
 _SIMULATED = 8
@@ -69,178 +67,139 @@ class Search:
     is_complete: bool
 
 
-def search_plans(
-    setup: TrainingSetup,
-    fixed: Values,
-    usd_per_hour: float | None = None,
-    report: Report | None = None,
-) -> Search:
+@frozen
+class SearchRequest:
+    """What is asked of a search.
+
+    Attributes:
+        fixed: Fields of plans that stay as they are.
+        usd_per_hour: Price of one device; None where unknown.
+        report: Called with groups done, groups in all and what is scored now.
+    """
+
+    fixed: Values
+    usd_per_hour: float | None = None
+    report: Report | None = None
+
+
+def search_plans(setup: TrainingSetup, request: SearchRequest) -> Search:
     """Find the plan with the least time of one iteration.
 
     Ctrl-C ends it with what it has found.
 
     Args:
         setup: Model and devices.
-        fixed: Fields that stay as they are.
-        usd_per_hour: Price of one device; None where unknown.
-        report: Called with groups done, groups in all and what is scored now.
+        request: What is asked.
 
     Raises:
         DoesNotFitError: If no plan fits.
         InvalidValueError: If no plan divides the model and the batch.
     """
     start = time.perf_counter()
-    scored_groups: list[Scored] = []
-    rejected: Counter[str] = Counter()
-    considered, is_complete = 0, True
+    grid, is_complete = GridScores(), True
     try:
-        for candidates, reasons in score_groups(setup, fixed, report, scored_groups):
-            considered += candidates
-            rejected.update(reasons)
+        grid.add_grid(setup, request.fixed, request.report)
     except KeyboardInterrupt:
         is_complete = False
-    if not scored_groups:
+    if not grid.groups:
         if not is_complete:
             raise KeyboardInterrupt
-        raise _nothing_divides(setup, rejected)
-    fitting = _fitting(setup, scored_groups)
-    rejected[_MEMORY] += sum(len(scored.plans) for scored in scored_groups) - len(fitting.plans)
-    if not len(fitting.plans):
-        raise _nothingfits(setup, scored_groups)
-    best, shown, front = _simulated_best(setup, fitting, usd_per_hour)
+        raise _nothing_divides(setup, grid.rejected)
+    scored = grid.joined()
+    fitting = scored.take(scored.memory_bytes <= setup.capacity_bytes)
+    if not len(fitting):
+        raise _nothing_fits(setup, scored)
+    grid.rejected[_MEMORY] += len(scored) - len(fitting)
+    best, rows, front = _simulated_best(setup, fitting, request.usd_per_hour)
     return Search(
         best=best,
-        plans=shown,
+        plans=rows,
         pareto=front,
-        considered=considered,
-        rejected={reason: count for reason, count in rejected.items() if count},
+        considered=grid.considered,
+        rejected={reason: count for reason, count in grid.rejected.items() if count},
         search_s=time.perf_counter() - start,
         is_complete=is_complete,
     )
 
 
-def search_devices(
-    setup: TrainingSetup,
-    fixed: Values,
-    usd_per_hour: float | None = None,
-    report: Report | None = None,
-) -> tuple[Search, TrainingSetup]:
+def search_devices(setup: TrainingSetup, request: SearchRequest) -> tuple[Search, TrainingSetup]:
     """The best plan, and where: on half of the devices, or half of those, where no plan on all of
     them is faster, or none divides them and the batch; see `search_plans`.
     """
-    count, over = divmod(setup.device_count, 2)
-    is_whole = bool(over) or "dp" in fixed
+    count, is_odd = divmod(setup.device_count, 2)
+    is_fixed = bool(is_odd) or "dp" in request.fixed
     half = TrainingSetup(setup.run, setup.cluster, count, setup.conditions)
     try:
-        search = search_plans(setup, fixed, usd_per_hour, report)
+        search = search_plans(setup, request)
     except InvalidValueError:  # more devices than samples
-        if is_whole:
+        if is_fixed:
             raise
-        return search_devices(half, fixed, usd_per_hour, report)
+        return search_devices(half, request)
     best = search.plans[0]
-    if is_whole or best["compute_fraction"] > _WORKS_ALONE:
+    if is_fixed or best["compute_fraction"] > _WORKS_ALONE:
         return search, setup
     try:
-        fewer, used = search_devices(half, fixed, usd_per_hour, report)
+        fewer, used = search_devices(half, request)
     except (DoesNotFitError, InvalidValueError):
         return search, setup
     is_faster = fewer.plans[0]["iteration_s"] < best["iteration_s"]
     return (fewer, used) if is_faster else (search, setup)
 
 
-@frozen(eq=False)
-class _Fitting:
-    """Plans that fit, of all groups, with their times, memory and energy, shape (k,) each."""
-
-    plans: CandidatePlans
-    iteration_s: FloatArray
-    memory_bytes: FloatArray
-    energy_j: FloatArray
-
-
-def _fitting(setup: TrainingSetup, scored: Sequence[Scored]) -> _Fitting:
-    within = [fits(setup, group) for group in scored]
-    columns = (
-        np.concatenate(
-            [getattr(group.scores, name)[f] for group, f in zip(scored, within, strict=True)]
-        )
-        for name in ("iteration_s", "memory_bytes", "energy_j")
-    )
-    plans = [group.plans.take(f) for group, f in zip(scored, within, strict=True)]
-    return _Fitting(CandidatePlans.joined(plans), *columns)
-
-
 def _simulated_best(
-    setup: TrainingSetup, fitting: _Fitting, usd_per_hour: float | None
+    setup: TrainingSetup, fitting: ScoredPlans, usd_per_hour: float | None
 ) -> tuple[ParallelismPlan, tuple[Values, ...], tuple[Values, ...]]:
     """The plan with the least simulated time, the first plans, and those that no other beats in
     time, memory and energy together, all with their simulated figures.
 
     The first by score and those of the front of scores are simulated; a plan has one time.
     """
-    fastest = np.argsort(fitting.iteration_s, kind="stable")[:_SIMULATED]
-    fastest = fastest[
-        fitting.iteration_s[fastest] <= fitting.iteration_s[fastest[0]] * _WORTH_SIMULATING
-    ]
+    by_time = np.argsort(fitting.iteration_s, kind="stable")[:_SIMULATED]
+    slowest_s = fitting.iteration_s[by_time[0]] * _WORTH_SIMULATING
+    fastest = by_time[fitting.iteration_s[by_time] <= slowest_s]
     indices = np.unique(np.concatenate([fastest, _front(setup, fitting)])).tolist()
-    runs = [
-        simulate_iteration(setup, fitting.plans.plan(row_of_plan), setup.run.batch)
-        for row_of_plan in indices
-    ]
+    runs = [simulate_iteration(setup, fitting.plans.plan(i), setup.run.batch) for i in indices]
     rows = [
-        _row(setup, run, float(fitting.energy_j[row_of_plan]), usd_per_hour)
-        for run, row_of_plan in zip(runs, indices, strict=True)
+        _row(setup, run, dynamic_j, usd_per_hour)
+        for run, dynamic_j in zip(runs, fitting.energy_j[indices].tolist(), strict=True)
     ]
-    goals = np.array([[_known(row[name]) for name in _GOALS] for row in rows])
+    goals = np.array([[row[name] or 0.0 for name in _GOALS] for row in rows])
     order = np.lexsort(goals.T[::-1]).tolist()
-    best = runs[order[0]]
-    shown = _shown(runs, rows, order)
-    among = set(fastest.tolist())
-    kept_rows = [
-        row
-        for number, row in zip(order, shown, strict=True)
-        if indices[number] in among or number == order[0]
-    ]
-    distinct, of_goals = np.unique(goals, axis=0, return_index=True)
-    front = [rows[number] for number in of_goals[pareto_mask(distinct)].tolist()]
-    return best.plan, tuple(kept_rows), tuple(front)
+    among_first = set(fastest.tolist())
+    shown = [n for n in order if indices[n] in among_first or n == order[0]]
+    distinct, row_of_goals = np.unique(goals, axis=0, return_index=True)
+    front = [rows[n] for n in row_of_goals[pareto_mask(distinct)].tolist()]
+    reasons = _reasons(runs, order[0])
+    return runs[order[0]].plan, tuple(rows[n] | reasons[n] for n in shown), tuple(front)
 
 
-def _shown(
-    runs: Sequence[Iteration], rows: Sequence[Document], order: Sequence[int]
-) -> list[Document]:
-    """Rows in their order, with why each loses to the first and how sure that is."""
-    best = runs[order[0]]
+def _reasons(runs: Sequence[Iteration], first: int) -> list[Document]:
+    """Why each plan loses to the first, and how sure that is."""
+    best = runs[first]
     times = np.array([run.iteration_s for run in runs])
     sigmas = [iteration_log_sigma(run) for run in runs]
     chances = near_best_probability(times, np.array(sigmas)).tolist()
-    leader = (best.iteration_s, sigmas[order[0]])
-    ties = [
-        is_tie((run.iteration_s, sigma), leader) for run, sigma in zip(runs, sigmas, strict=True)
-    ]
+    leader = (best.iteration_s, sigmas[first])
     return [
-        rows[number]
-        | {"why": _why(runs[number], best, is_tied=ties[number])}
-        | {"near_best_probability": chances[number]}
-        for number in order
+        {
+            "why": _why(run, best, is_tied=is_tie((run.iteration_s, sigma), leader)),
+            "near_best_probability": chance,
+        }
+        for run, sigma, chance in zip(runs, sigmas, chances, strict=True)
     ]
 
 
-def _known(value: float | None) -> float:
-    return 0.0 if value is None else value
-
-
-def _front(setup: TrainingSetup, fitting: _Fitting) -> IntArray:
+def _front(setup: TrainingSetup, fitting: ScoredPlans) -> IntArray:
     """Places of plans that no other's score beats in time, memory and energy together, at most
     `_FRONT` of them, evenly from the fastest to the slowest.
     """
-    energy = setup.energy_j(fitting.energy_j, fitting.iteration_s)
-    energy_j = fitting.energy_j if energy is None else energy
+    energy_j = setup.energy_j(fitting.energy_j, fitting.iteration_s)
+    if energy_j is None:
+        energy_j = fitting.energy_j
     goals = np.stack([fitting.iteration_s, fitting.memory_bytes, energy_j], axis=1)
     distinct, first_rows = np.unique(goals, axis=0, return_index=True)
-    places: IntArray = first_rows[pareto_mask(distinct)]
-    spread = np.unique(np.linspace(0, len(places) - 1, _FRONT).round().astype(np.int64))
-    return places[spread]
+    front: IntArray = first_rows[pareto_mask(distinct)]
+    return front[np.unique(np.linspace(0, len(front) - 1, _FRONT).round().astype(np.int64))]
 
 
 def _row(
@@ -277,14 +236,13 @@ def _nothing_divides(setup: TrainingSetup, rejected: Mapping[str, int]) -> Inval
     )
 
 
-def _nothingfits(setup: TrainingSetup, scored_groups: list[Scored]) -> DoesNotFitError:
-    group = min(scored_groups, key=lambda scored: float(scored.scores.memory_bytes.min()))
-    row = int(group.scores.memory_bytes.argmin())
-    plan = group.plans.plan(row)
-    needed = float(group.scores.memory_bytes[row])
-    rank = int(group.scores.worst_stage[row]) * plan.pipeline_stride
+def _nothing_fits(setup: TrainingSetup, scored: ScoredPlans) -> DoesNotFitError:
+    least = int(scored.memory_bytes.argmin())
+    plan = scored.plans.plan(least)
+    rank = int(scored.worst_stage[least]) * plan.pipeline_stride
     remedy = (
         f"That is rank {rank} of {plan}, the plan that needs the least. "
         f"{fitting_words(setup, plan)}"
     )
+    needed = float(scored.memory_bytes[least])
     return memory_short(setup.run.device, needed, setup.capacity_bytes, remedy)

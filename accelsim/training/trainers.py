@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from accelsim.catalog.stacks import stack, stack_names
 from accelsim.errors import InputError
 from accelsim.estimation.evidence import LEAST_ROWS
 from accelsim.estimation.options import RunOptions, run_options
-from accelsim.plain import Document, Values
-from accelsim.training.grid import Report
+from accelsim.plain import Values
 from accelsim.training.iteration import Iteration
 from accelsim.training.place import training_setup
 from accelsim.training.plan import ParallelismPlan, parse_plan
-from accelsim.training.search import Search, search_devices
+from accelsim.training.search import Search, SearchRequest, search_devices
 from accelsim.training.setup import TrainingPlace, TrainingSetup
 from accelsim.training.simulated_iteration import simulate_iteration
 from accelsim.training.trust import are_tied, trainer_evidence
@@ -34,9 +32,7 @@ def trainer_names() -> tuple[str, ...]:
 def search_trainers(
     setup: TrainingSetup,
     on_stack: Callable[[str], TrainingSetup],
-    fixed: Values,
-    usd_per_hour: float | None = None,
-    report: Report | None = None,
+    request: SearchRequest,
 ) -> tuple[Search, TrainingSetup, tuple[Values, ...]]:
     """The best plan, where and on which software, and what each trainer takes for the first plans.
 
@@ -47,15 +43,13 @@ def search_trainers(
     Args:
         setup: Model and devices on the usual software.
         on_stack: The same on another one, by its name.
-        fixed: Fields that stay as they are.
-        usd_per_hour: Price of one device; None where unknown.
-        report: See `search_plans`.
+        request: What is asked of the search.
 
     Raises:
         DoesNotFitError: If no plan fits.
         InputError: If no plan divides the model and the batch.
     """
-    search, used = search_devices(setup, fixed, usd_per_hour, report)
+    search, used = search_devices(setup, request)
     family = setup.run.workload.family
     if family is None or not family.shards or not search.is_complete:
         return search, used, ()
@@ -73,7 +67,7 @@ def search_trainers(
     chosen = race[_chosen(race)]
     setup_of_chosen = others.get(chosen.setup.run.stack.label)
     if setup_of_chosen is not None:
-        search, used = search_devices(setup_of_chosen, fixed, usd_per_hour, report)
+        search, used = search_devices(setup_of_chosen, request)
         chosen = simulate_iteration(used, search.best, used.run.batch)
     rows = tuple(
         _figures(chosen if run.setup.run.stack == chosen.setup.run.stack else run, chosen, race[0])
@@ -126,7 +120,7 @@ def find_plan(
     workload: str | Path | Workload,
     chosen: RunOptions,
     place: TrainingPlace,
-    search_options: tuple[Document, float | None, Any],
+    request: SearchRequest,
 ) -> tuple[Search, TrainingSetup, tuple[Values, ...]]:
     """What a search finds: over trainers where no stack is named.
 
@@ -135,7 +129,7 @@ def find_plan(
         workload: The model, as it is asked.
         chosen: What runs.
         place: Where.
-        search_options: Fields that stay, USD an hour of a device, and what is told of the progress.
+        request: What is asked of the search.
 
     Raises:
         DoesNotFitError: If no plan fits.
@@ -143,10 +137,10 @@ def find_plan(
     """
 
     def on_stack(name: str) -> TrainingSetup:
-        options, rank = run_options(chosen, {"stack": name}), search_options[0].get("lora_rank")
+        options, rank = run_options(chosen, {"stack": name}), request.fixed.get("lora_rank")
         other_setup = training_setup(workload, options, place, setup.conditions, rank)
         return replace(other_setup, run=replace(other_setup.run, batch=setup.run.batch))
 
     if chosen.model.stack is None:
-        return search_trainers(setup, on_stack, *search_options)
-    return (*search_devices(setup, *search_options), ())
+        return search_trainers(setup, on_stack, request)
+    return (*search_devices(setup, request), ())
