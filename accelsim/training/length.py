@@ -12,10 +12,11 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from accelsim.arguments import checked
-from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.option import amount, option
 from accelsim.plain import Document
+from accelsim.training.plan import named_texts
 from accelsim.training.setup import Conditions
 
 if TYPE_CHECKING:
@@ -72,6 +73,17 @@ class RunLength:
         Raises:
             InvalidValueError: Naming the field.
         """
+        self._check_amount()
+        optional = ("epoch_samples", "mtbf_s", "preemption_mtbf_s", "checkpoint_s")
+        for name in (*_AMOUNTS, *optional, "storage_bytes_per_s"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise InvalidValueError(name, value, "a finite number above 0")
+        for name, value in (("restart_s", self.restart_s), ("evaluation_s", self.evaluation_s)):
+            if value < 0:
+                raise InvalidValueError(name, value, "seconds >= 0")
+
+    def _check_amount(self) -> None:
         amounts = [name for name in _AMOUNTS if getattr(self, name) is not None]
         if len(amounts) != 1:
             allowed = f"exactly one of {', '.join(_AMOUNTS)}"
@@ -79,14 +91,6 @@ class RunLength:
         if self.epochs is not None and self.epoch_samples is None:
             allowed = "samples of an epoch beside epochs"
             raise InvalidValueError("epoch_samples", None, allowed, "Give samples instead.")
-        optional = ("epoch_samples", "mtbf_s", "preemption_mtbf_s", "checkpoint_s")
-        for name in (*amounts, *optional, "storage_bytes_per_s"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise InvalidValueError(name, value, "a finite number above 0")
-        for name in ("restart_s", "evaluation_s"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InvalidValueError(name, getattr(self, name), "seconds >= 0")
 
     def iteration_count(self, global_batch: int, seq_len: int) -> float:
         """Iterations of the run.
@@ -128,15 +132,9 @@ def parse_conditions(text: str) -> tuple[Conditions, Document]:
         UnknownNameError: If a field does not exist.
         InvalidValueError: If a value is no number or out of range, or a field is named twice.
     """
-    around = [f.name for f in fields(Conditions)]
-    names = [*around, *_OF_LENGTH]
+    names = [*(f.name for f in fields(Conditions)), *_OF_LENGTH]
     values: Document = {}
-    for assignment in filter(None, (word.strip() for word in text.split(","))):
-        name, _, word = assignment.partition("=")
-        if name not in names:
-            raise UnknownNameError("condition", name, names, f"Conditions: {', '.join(names)}.")
-        if name in values:
-            raise InvalidValueError(name, word, "one value", "Name the field once.")
+    for name, word in named_texts(text, "condition", names, "Conditions").items():
         try:
             values[name] = float(word)
         except ValueError:
@@ -240,9 +238,8 @@ def training_run(
         InvalidValueError: If it would never end.
     """
     count = length.iteration_count(run.batch, run.seq_len)
-    rates = [device_count / length.mtbf_s if length.mtbf_s else 0.0]
-    rates.append(1.0 / length.preemption_mtbf_s if length.preemption_mtbf_s else 0.0)
-    rate = sum(rates)
+    rate = device_count / length.mtbf_s if length.mtbf_s else 0.0
+    rate += 1.0 / length.preemption_mtbf_s if length.preemption_mtbf_s else 0.0
     write = iteration.checkpoint_bytes / (length.storage_bytes_per_s * device_count)
     shown = 0.0 if length.checkpoint_is_asynchronous else write
     total, low, high = (
@@ -254,17 +251,18 @@ def training_run(
         raise InvalidValueError("mtbf_s", length.mtbf_s, allowed, "Write checkpoints more often.")
     work = count * iteration.iteration_s
     ratio = total / work
+    per_iteration = {
+        "total_energy_j": iteration.energy_j,
+        "total_cost_usd": iteration.cost_usd,
+        "total_carbon_kgco2e": iteration.carbon_kgco2e,
+    }
     return {
         "time_to_train_s": total,
         "time_to_train_low_s": low,
         "time_to_train_high_s": high if math.isfinite(high) else None,
         **{
-            f"total_{name}": None if value is None else value * count * ratio
-            for name, value in (
-                ("energy_j", iteration.energy_j),
-                ("cost_usd", iteration.cost_usd),
-                ("carbon_kgco2e", iteration.carbon_kgco2e),
-            )
+            name: None if value is None else value * count * ratio
+            for name, value in per_iteration.items()
         },
         "expected_failures": total * rate,
         "goodput_fraction": work / total,

@@ -18,28 +18,30 @@ from accelsim.training.setup import Conditions, TrainingPlace, TrainingSetup
 from accelsim.workloads.model import Workload
 
 
-def _devices(
-    cluster: str | Cluster | None, device: str | DeviceProfile | None, gpus: int | None
-) -> tuple[DeviceProfile, Cluster | None, int]:
+def _devices(place: TrainingPlace) -> tuple[DeviceProfile, Cluster | None, int]:
     """The device, what joins several of it, and how many there are."""
-    if cluster is not None:
-        profile_of_cluster = (
-            cluster_catalog.cluster(cluster) if isinstance(cluster, str) else cluster
-        )
-        profile = catalog.device(profile_of_cluster.device_name)
-        named_device = catalog.device(device) if isinstance(device, str) else device
-        if named_device is not None and named_device.name != profile.name:
-            allowed = f"{profile.name}, the device of {profile_of_cluster.name}"
-            raise InvalidValueError("device", named_device.name, allowed, "Leave device out.")
-        count = profile_of_cluster.device_count if gpus is None else gpus
-        return named_device or profile, profile_of_cluster.with_devices(count), count
-    if device is None:
+    device = place.device
+    profile = catalog.device(device) if isinstance(device, str) else device
+    if place.cluster is not None:
+        return _of_cluster(place.cluster, profile, place.gpus)
+    if profile is None:
         remedy = "See: accelsim clusters list, accelsim devices list."
         raise InvalidValueError("cluster", None, "a cluster or a device", remedy)
-    profile = catalog.device(device) if isinstance(device, str) else device
     bought = 1 if profile.instance is None else profile.instance.device_count
-    count = gpus or bought
+    count = place.gpus or bought
     return profile, None if count == 1 else joined(profile, count), count
+
+
+def _of_cluster(
+    named: str | Cluster, profile: DeviceProfile | None, gpus: int | None
+) -> tuple[DeviceProfile, Cluster, int]:
+    cluster = cluster_catalog.cluster(named) if isinstance(named, str) else named
+    own_device = catalog.device(cluster.device_name)
+    if profile is not None and profile.name != own_device.name:
+        allowed = f"{own_device.name}, the device of {cluster.name}"
+        raise InvalidValueError("device", profile.name, allowed, "Leave device out.")
+    count = cluster.device_count if gpus is None else gpus
+    return profile or own_device, cluster.with_devices(count), count
 
 
 def training_setup(
@@ -55,26 +57,27 @@ def training_setup(
     Raises:
         InputError: If a name, size or choice is wrong; its subclasses say which.
     """
-    profile, together, device_count = _devices(where.cluster, where.device, where.gpus)
+    profile, cluster, device_count = _devices(where)
     refuse_several(profile, "give gpus")
     _check_planned(options)
     batch = options.shape.batch if where.global_batch is None else where.global_batch
-    resolved_options = run_options(options, {"batch": batch, "lora_rank": lora_rank})
-    run = replace(resolve(workload, profile, resolved_options), lora_rank=None)
-    around = conditions or Conditions()
-    if together is not None:
-        together = together.with_contention(1.0 / around.network_share)
-    return TrainingSetup(run, together, device_count, around)
+    options = run_options(options, {"batch": batch, "lora_rank": lora_rank})
+    run = replace(resolve(workload, profile, options), lora_rank=None)
+    conditions = conditions or Conditions()
+    if cluster is not None:
+        cluster = cluster.with_contention(1.0 / conditions.network_share)
+    return TrainingSetup(run, cluster, device_count, conditions)
 
 
 def _check_planned(options: RunOptions) -> None:
     """Refuse what the plan decides, or what one plan cannot say."""
     trained = options.training
-    for name, usual, why in (
-        ("accumulation", 1, "microbatches are the plan's: give microbatch"),
-        ("recompute", "none", "recomputation is the plan's: give it there"),
-        ("lora_rank", None, "adapters are the plan's: give lora_rank there"),
-    ):
-        value = getattr(trained, name)
-        if value not in {None, usual}:
-            raise InvalidValueError(name, value, f"no value: {why}")
+    if trained.accumulation not in {None, 1}:
+        allowed = "no value: microbatches are the plan's: give microbatch"
+        raise InvalidValueError("accumulation", trained.accumulation, allowed)
+    if trained.recompute not in {None, "none"}:
+        allowed = "no value: recomputation is the plan's: give it there"
+        raise InvalidValueError("recompute", trained.recompute, allowed)
+    if trained.lora_rank is not None:
+        allowed = "no value: adapters are the plan's: give lora_rank there"
+        raise InvalidValueError("lora_rank", trained.lora_rank, allowed)

@@ -8,14 +8,19 @@ al. 2020, arXiv:1910.02054); stage 3 is PyTorch's FSDP (Zhao et al. 2023, arXiv:
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import asdict, fields
-from typing import Any
+from typing import TYPE_CHECKING
 
 from accelsim.arguments import checked
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.workloads.sharding import Shard, split_evenly
+
+if TYPE_CHECKING:
+    from accelsim.workloads.model import Workload
 
 #: Activations that are computed again in the backward pass: none, those that the trainer chooses
 #: (`workloads.recomputation.selectively`), or all but layer inputs.
@@ -163,17 +168,16 @@ class ParallelismPlan:
 
     def __str__(self) -> str:
         """What differs from one device, as `parse_plan` reads it."""
-        default = ParallelismPlan()
-        changed = {f.name: getattr(self, f.name) for f in fields(self)}
+        usual = ParallelismPlan().to_dict()
         assignments = [
             f"{name}={_word(value)}"
-            for name, value in changed.items()
-            if value != getattr(default, name)
+            for name, value in self.to_dict().items()
+            if value != usual[name]
         ]
         return ",".join(assignments) or "dp=1"
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     if isinstance(value, bool):
         return str(int(value))
     return ":".join(map(str, value)) if isinstance(value, tuple) else str(value)
@@ -219,14 +223,15 @@ def _check_group(plan: ParallelismPlan) -> None:
 def _check_experts(plan: ParallelismPlan) -> None:
     if plan.etp is not None and (not is_count(plan.etp) or plan.ep == 1):
         raise InvalidValueError("etp", plan.etp, "an integer >= 1 beside ep > 1", "Give ep, too.")
-    spread, ranks = plan.ep * plan.shard.expert_tp, plan.dp * plan.cp * plan.tp
-    if plan.ep > 1 and ranks % spread:
-        allowed = f"ep x etp a divisor of dp x cp x tp = {ranks}"
-        raise InvalidValueError("ep", plan.ep, allowed)
-    if plan.expert_overlap and plan.ep == 1:
-        allowed = "0 where ep is 1: nothing is exchanged"
-        raise InvalidValueError("expert_overlap", plan.expert_overlap, allowed, "Give ep, too.")
-    if plan.ep > 1 and plan.tp > 1 and not plan.sp:
+    if plan.ep == 1:
+        if plan.expert_overlap:
+            allowed = "0 where ep is 1: nothing is exchanged"
+            raise InvalidValueError("expert_overlap", plan.expert_overlap, allowed, "Give ep, too.")
+        return
+    ranks = plan.dp * plan.cp * plan.tp
+    if ranks % (plan.ep * plan.shard.expert_tp):
+        raise InvalidValueError("ep", plan.ep, f"ep x etp a divisor of dp x cp x tp = {ranks}")
+    if plan.tp > 1 and not plan.sp:
         allowed = "1 with expert parallelism beside tp, whose ranks would all send the same tokens"
         raise InvalidValueError("sp", plan.sp, allowed, "Add sp=1.")
 
@@ -268,20 +273,37 @@ def parse_plan(text: str) -> Document:
         UnknownNameError: If a field does not exist.
         InvalidValueError: If a value is no value of its field, or a field is named twice.
     """
-    values: Document = {}
     defaults = {f.name: f.default for f in fields(ParallelismPlan)}
-    for assignment in filter(None, (word.strip() for word in text.split(","))):
-        name, _, word = assignment.partition("=")
-        key = name.strip().lower()
-        if key not in defaults:
-            names = ", ".join(defaults)
-            raise UnknownNameError("field of a plan", name, defaults, f"Fields: {names}.")
-        if key in values:
-            raise InvalidValueError(key, word.strip(), "one value", "Name the field once.")
-        values[key] = _parsed(key, word.strip(), defaults)
+    texts = named_texts(text, "field of a plan", defaults, "Fields")
+    values: Document = {name: _parsed(name, word, defaults[name]) for name, word in texts.items()}
     if values.get("chunks", 1) > 1:
         values.setdefault("schedule", "interleaved")
     return values
+
+
+def named_texts(text: str, kind: str, names: Iterable[str], title: str) -> dict[str, str]:
+    """Texts by name, of a text such as ``tp=2,zero=1``.
+
+    Args:
+        text: The text.
+        kind: What has such names.
+        names: Those that it has.
+        title: What they are called.
+
+    Raises:
+        UnknownNameError: If there is no such name.
+        InvalidValueError: If one comes twice.
+    """
+    texts: dict[str, str] = {}
+    for assignment in filter(None, (word.strip() for word in text.split(","))):
+        stated_name, _, word = map(str.strip, assignment.partition("="))
+        name = stated_name.lower()
+        if name not in names:
+            raise UnknownNameError(kind, stated_name, names, f"{title}: {', '.join(names)}.")
+        if name in texts:
+            raise InvalidValueError(name, word, "one value", "Name the field once.")
+        texts[name] = word
+    return texts
 
 
 def plan_on(device_count: int, values: Values) -> ParallelismPlan:
@@ -294,10 +316,8 @@ def plan_on(device_count: int, values: Values) -> ParallelismPlan:
     Raises:
         InvalidValueError: If the fields contradict each other, or do not use all devices.
     """
-    ranks = 1
-    for name in ("tp", "pp", "cp"):
-        count = values.get(name, 1)
-        ranks *= count if is_count(count) else 1
+    counts = (values.get(name, 1) for name in ("tp", "pp", "cp"))
+    ranks = math.prod(count for count in counts if is_count(count))
     filled = dict(values)
     if "dp" not in filled and device_count % ranks == 0:
         filled["dp"] = device_count // ranks
@@ -308,8 +328,7 @@ def plan_on(device_count: int, values: Values) -> ParallelismPlan:
     return plan
 
 
-def _parsed(field: str, word: str, defaults: Values) -> Any:
-    default = defaults[field]
+def _parsed(field: str, word: str, default: object) -> str | bool | int | float | tuple[int, ...]:
     if isinstance(default, str):
         return word
     try:
@@ -322,12 +341,12 @@ def _parsed(field: str, word: str, defaults: Values) -> Any:
         raise InvalidValueError(field, word, "a number, flags 0 or 1") from None
 
 
-def check_model(plan: ParallelismPlan, workload: Any, seq_len: int) -> None:
+def check_model(plan: ParallelismPlan, workload: Workload, seq_len: int) -> None:
     """Refuse a plan that the model's family, heads, layers or tokens do not allow.
 
     Args:
         plan: The plan.
-        workload: The `Workload`.
+        workload: The model.
         seq_len: Tokens of a sequence.
 
     Raises:
@@ -338,11 +357,12 @@ def check_model(plan: ParallelismPlan, workload: Any, seq_len: int) -> None:
         allowed = "no value: captured steps are trained as they were captured"
         raise InvalidValueError("lora_rank", plan.lora_rank, allowed, "Leave it out.")
     if family is None or not family.shards:
-        name = "captured" if family is None else family.name
-        for field in ("tp", "pp", "cp", "ep"):
-            if getattr(plan, field) > 1:
-                allowed = f"1: {name} models are trained data-parallel"
-                raise InvalidValueError(field, getattr(plan, field), allowed, "Raise dp instead.")
+        counts = {"tp": plan.tp, "pp": plan.pp, "cp": plan.cp, "ep": plan.ep}
+        for name, count in counts.items():
+            if count > 1:
+                kind = "captured" if family is None else family.name
+                allowed = f"1: {kind} models are trained data-parallel"
+                raise InvalidValueError(name, count, allowed, "Raise dp instead.")
         return
     parameters = workload.parameters
     split_evenly("tp", plan.tp, parameters.heads, "attention heads")
@@ -350,9 +370,8 @@ def check_model(plan: ParallelismPlan, workload: Any, seq_len: int) -> None:
     if plan.sp:
         split_evenly("tp", plan.tp, seq_len // plan.cp, "tokens, which sp shares")
     if plan.ep > 1 and parameters.mixture is None:
-        raise InvalidValueError(
-            "ep", plan.ep, f"1: {workload.name} has no experts", "Leave ep out."
-        )
+        allowed = f"1: {workload.name} has no experts"
+        raise InvalidValueError("ep", plan.ep, allowed, "Leave ep out.")
     _check_layers(plan, parameters.layers)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,9 +21,6 @@ from accelsim.training.setup import TrainingSetup
 from accelsim.training.stages import StagedPlans, stage_table
 from accelsim.training.trust import iteration_correction
 from accelsim.workloads.graph import FloatArray
-
-if TYPE_CHECKING:
-    pass
 
 #: How often the microbatches that are simulated fill a long pipeline, and the share of the steady
 #: state's cycle that one more of them takes at least there.

@@ -53,16 +53,12 @@ class PipelineRun:
         compute_end_s: End of each stage's last pass, shape (stages,).
         reduce_end_s: End of each stage's last reduction.
         makespan_s: End of the last update.
-        busy_s: Time each stage computes passes.
-        task_count: Tasks, each an event.
         engine: The engine that ran it.
     """
 
     compute_end_s: FloatArray
     reduce_end_s: FloatArray
     makespan_s: float
-    busy_s: FloatArray
-    task_count: int
     engine: Engine
 
     @property
@@ -138,14 +134,13 @@ def simulate_pipeline(
 
 def _run(engine: Engine, end_s: FloatArray, rows: _Rows, order: PipelineOrder) -> PipelineRun:
     stages = order.stage_count
-    compute_end, reduce_end, busy = (np.zeros(stages) for _ in range(3))
+    compute_end, reduce_end = np.zeros(stages), np.zeros(stages)
     passes = rows.name < _SEND * order.microbatch_count
     np.maximum.at(compute_end, rows.resource[passes], end_s[passes])
-    np.add.at(busy, rows.resource[passes], rows.duration_s[passes])
     reduces = rows.resource >= 3 * stages
     np.maximum.at(reduce_end, rows.resource[reduces] - 3 * stages, end_s[reduces])
     reduce_end = np.maximum(reduce_end, compute_end)
-    return PipelineRun(compute_end, reduce_end, float(end_s.max()), busy, len(end_s), engine)
+    return PipelineRun(compute_end, reduce_end, float(end_s.max()), engine)
 
 
 def _resource_names(stages: int) -> list[str]:
