@@ -4,6 +4,7 @@ layer, and what follows. Equal blocks have their rows once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -70,6 +71,21 @@ class Blocks:
         layers = int(copies.sum()) - 2 if _is_split(run) else count
         picked = (np.concatenate(rows), np.concatenate(sort_of_rows))
         return cls(*picked, len(sorts), output[first_blocks], np.repeat(alike, copies), layers)
+
+
+def numbered_blocks(blocks: Sequence[Blocks]) -> tuple[IntArray, IntArray]:
+    """Sorts of the blocks of several runs, those of one run after those of the run before.
+
+    Args:
+        blocks: Blocks of each run.
+
+    Returns:
+        The sort of each row, and of each block, shape (runs, blocks).
+    """
+    starts = np.cumsum([0, *(run.distinct_count for run in blocks)])[:-1]
+    pairs = list(zip(blocks, starts, strict=True))
+    rows = np.concatenate([run.distinct_block + start for run, start in pairs])
+    return rows, np.stack([run.alike + start for run, start in pairs])
 
 
 def _is_split(run: ResolvedRun) -> bool:

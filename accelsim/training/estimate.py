@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from accelsim.simulation.timeline import Timeline
-    from accelsim.training.search import Search
+    from accelsim.training.grid import Report
+    from accelsim.training.search import Search, SearchRequest
 
 _INTERVAL_LEVEL = 0.9
 #: Forward passes whose arithmetic a forward and a backward pass have: published figures count so.
@@ -220,23 +221,29 @@ class TrainingEstimate(Result):
     def metrics(self) -> dict[str, Metric]:
         """Figures by name, with their intervals."""
         level = self.interval_level
-        metrics = {name: self._metric(name) for name in _SPREADS}
-        held = (self.memory_bytes, self.memory_low_bytes, self.memory_high_bytes)
-        metrics["memory_bytes"] = Metric(*held, level)
+        metrics = dict(self._spread(_SPREADS))
+        low, high = self.memory_low_bytes, self.memory_high_bytes
+        metrics["memory_bytes"] = Metric(self.memory_bytes, low, high, level)
         if self.time_to_train_s is not None:
             ends = (self.time_to_train_low_s, self.time_to_train_high_s)
             metrics["time_to_train_s"] = Metric(self.time_to_train_s, *ends, level)
-            metrics |= {name: self._metric(name) for name in _OF_RUN}
+            metrics |= self._spread(_OF_RUN)
         return metrics
 
-    def _metric(self, name: str) -> Metric:
-        """A figure; what goes with the time has its spread, and with the power that of powers."""
-        value, (share, own_sigma) = getattr(self, name), {**_SPREADS, **_OF_RUN}[name]
-        if value is None:
-            return Metric(value)
-        time = share * math.log(self.iteration_high_s / self.iteration_s)
-        spread = math.exp(math.hypot(time, Z90 * own_sigma))
-        return Metric(value, value / spread, value * spread, self.interval_level)
+    def _spread(self, spreads: Mapping[str, tuple[float, float]]) -> Iterator[tuple[str, Metric]]:
+        """Figures; what goes with the time has its spread, and with the power that of powers.
+
+        Estimate: errors of time and of power are independent, so that their spreads add in
+        quadrature.
+        """
+        log_time = math.log(self.iteration_high_s / self.iteration_s)
+        for name, (share, own_sigma) in spreads.items():
+            value = getattr(self, name)
+            if value is None:
+                yield name, Metric(None)
+                continue
+            spread = math.exp(math.hypot(share * log_time, Z90 * own_sigma))
+            yield name, Metric(value, value / spread, value * spread, self.interval_level)
 
     @property
     def timeline(self) -> Timeline | None:
@@ -258,7 +265,7 @@ class TrainingEstimate(Result):
         }
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {name: _plain(entry) for name, entry in value.items()}
     return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
@@ -276,7 +283,7 @@ def train(
     conditions: Conditions | None = None,
     check_memory: bool = True,
     record: bool = False,
-    report: Any | None = None,
+    report: Report | None = None,
     **keywords: Any,
 ) -> TrainingEstimate:
     """Estimate training of a model on many devices.
@@ -305,8 +312,7 @@ def train(
     options, price = options_and_price(options, price, keywords)
     options = run_options(options, {"mode": "training"})
     plan_fields = _plan_fields(plan)
-    rank = plan_fields.get("lora_rank")
-    setup = training_setup(workload, options, place, conditions, rank)
+    setup = training_setup(workload, options, place, conditions, plan_fields.get("lora_rank"))
     if place.global_batch is None and options.shape.batch is None:
         batch = _least_batch(plan_fields, setup.device_count)
         setup = replace(setup, run=replace(setup.run, batch=batch))
@@ -316,18 +322,25 @@ def train(
         plan = _chosen(plan, setup)
         check_model(plan, setup.run.workload, setup.run.seq_len)
         return _estimate(setup, plan, cost, length, check_memory, record)
-    if isinstance(plan, ParallelismPlan):
-        allowed = "words for the fields to keep, as a search changes the others"
-        raise InvalidValueError("plan", str(plan), allowed, 'Such as plan="tp=4,zero=1".')
-    from accelsim.training.search import SearchRequest
     from accelsim.training.trainers import find_plan
 
-    request = SearchRequest(plan_fields, cost.usd_per_hour, report)
+    request = _search_request(plan, cost, report)
     best_of_search, used, trainers = find_plan(setup, workload, options, place, request)
     result = _estimate(used, best_of_search.best, cost, length, check_memory, record)
     figures = {name: getattr(best_of_search, name) for name in _SEARCH} | {"trainers": trainers}
     warnings = [*result.warnings, *_search_notes(best_of_search, used, setup)]
     return replace(result, **figures, warnings=tuple(warnings))
+
+
+def _search_request(
+    plan: ParallelismPlan | str | None, price: DevicePrice, report: Report | None
+) -> SearchRequest:
+    from accelsim.training.search import SearchRequest
+
+    if isinstance(plan, ParallelismPlan):
+        allowed = "words for the fields to keep, as a search changes the others"
+        raise InvalidValueError("plan", str(plan), allowed, 'Such as plan="tp=4,zero=1".')
+    return SearchRequest(parse_plan(plan or ""), price.usd_per_hour, report)
 
 
 def _search_notes(
@@ -419,7 +432,11 @@ def _estimate(
 
 
 def _rates(iteration: Iteration, price: DevicePrice) -> Document:
-    """Rates, energy and cost of an iteration."""
+    """Rates, energy and cost of an iteration.
+
+    Model FLOP are three times those of the forward pass, without recomputation, and MFU is their
+    share of the peak (Chowdhery et al. 2022, arXiv:2204.02311, appendix B).
+    """
     setup, plan, seconds = iteration.setup, iteration.plan, iteration.iteration_s
     batch, seq_len = setup.run.batch, setup.run.seq_len
     passes = _MODEL_PASSES if plan.lora_rank is None else _ADAPTER_PASSES

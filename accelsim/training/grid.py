@@ -158,7 +158,9 @@ def _divisors(number: int, largest: int) -> list[int]:
 
 
 def _cuts(setup: TrainingSetup, fixed: Values) -> Iterator[tuple[int, int, int, bool]]:
-    """Ways to cut layers: (tp, cp, ep, sp)."""
+    """Ways to cut layers: (tp, cp, ep, sp), with tp within the nearest links (Narayanan et al.
+    2021, arXiv:2104.04473, takeaway 1).
+    """
     model, count = setup.run.workload, setup.device_count
     if model.family is None or not model.family.shards:
         yield fixed.get("tp", 1), fixed.get("cp", 1), fixed.get("ep", 1), False
@@ -209,16 +211,22 @@ def _choices(setup: TrainingSetup, fixed: Values, plan: ParallelismPlan) -> Iter
     }
     if setup.run.selective == "attention" and setup.run.fused_attention:
         shared["recompute"].remove("selective")  # drops nothing inside attention that is fused
-    schedules: list[Document] = [{"schedule": ["1f1b"], "chunks": [1]}]
-    if plan.pp > 1:
-        layers = setup.run.workload.parameters.layers
-        chunks = [count for count in _CHUNKS if layers % (plan.pp * count) == 0]
-        closed = [name for name in CLOSED_FORM if name == fixed.get("schedule")]
-        schedules = [{"schedule": [*_SCHEDULES, *closed], "chunks": [1]}]
-        schedules += [{"schedule": ["interleaved"], "chunks": chunks}] if chunks else []
-    for axes in schedules:
+    for axes in _schedules(setup, fixed, plan.pp):
         if all(fixed.get(name, axis[0]) in axis for name, axis in axes.items()):
             yield _narrowed(shared | axes, fixed)
+
+
+def _schedules(setup: TrainingSetup, fixed: Values, stages: int) -> Iterator[Document]:
+    """Schedules without chunks and with them."""
+    if stages == 1:
+        yield {"schedule": ["1f1b"], "chunks": [1]}
+        return
+    closed = [name for name in CLOSED_FORM if name == fixed.get("schedule")]
+    yield {"schedule": [*_SCHEDULES, *closed], "chunks": [1]}
+    layers = setup.run.workload.parameters.layers
+    chunks = [count for count in _CHUNKS if layers % (stages * count) == 0]
+    if chunks:
+        yield {"schedule": ["interleaved"], "chunks": chunks}
 
 
 def _zero_stages(plan: ParallelismPlan) -> list[int]:
@@ -232,7 +240,12 @@ def _zero_stages(plan: ParallelismPlan) -> list[int]:
 def _dividing(
     setup: TrainingSetup, plans: CandidatePlans
 ) -> tuple[CandidatePlans, IntArray, Counter[str]]:
-    """Plans that can be run, their microbatches, and how many cannot, by the first reason."""
+    """Plans that can be run, their microbatches, and how many cannot, by the first reason.
+
+    Microbatches as interleaving (Narayanan et al. 2021, arXiv:2104.04473, section 2.2), zero-bubble
+    schedules (Qi et al. 2024, arXiv:2401.10241) and DualPipe (DeepSeek-V3, arXiv:2412.19437) need
+    them.
+    """
     samples = plans["dp"] * plans["microbatch"]
     counts = setup.run.batch // samples
     names = np.array(SCHEDULES)[plans["schedule"]]

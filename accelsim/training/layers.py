@@ -30,8 +30,8 @@ from accelsim.estimation.sharded_costs import rank_costs
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile
 from accelsim.simulation.device_settings import device_time_s
-from accelsim.training.blocks import Blocks
-from accelsim.training.row_columns import PassCosts, row_columns
+from accelsim.training.blocks import Blocks, numbered_blocks
+from accelsim.training.row_columns import row_columns
 from accelsim.workloads.graph import (
     FloatArray,
     IntArray,
@@ -247,15 +247,13 @@ def _block_sums(rows_of_runs: Sequence[_RunRows], tables: Sequence[CostTable]) -
     blocks).
     """
     every = [rows.blocks for rows in rows_of_runs]
-    starts = np.cumsum([0, *(blocks.distinct_count for blocks in every)]).tolist()
-    block = np.concatenate([b.distinct_block + s for b, s in zip(every, starts, strict=False)])
-    alike = np.stack([b.alike + s for b, s in zip(every, starts, strict=False)])
-    run = np.repeat(np.arange(len(every)), [len(rows.rows) for rows in rows_of_runs])
-    adapts = np.array([rows.run.lora_rank is not None for rows in rows_of_runs])[run]
-    graph = concatenate([rows.rows for rows in rows_of_runs])
-    columns = row_columns(graph, PassCosts.joined(tables), run, adapts, rows_of_runs[0].run)
+    block, alike = numbered_blocks(every)
+    columns = row_columns(
+        [rows.rows for rows in rows_of_runs], tables, [rows.run for rows in rows_of_runs]
+    )
+    size = int(alike.max()) + 1
     sums = {
-        name: np.bincount(block, weights=column, minlength=starts[-1]).astype(np.float64)
+        name: np.bincount(block, weights=column, minlength=size).astype(np.float64)
         for name, column in columns.items()
     }
     sums["output_bytes"] = np.concatenate([blocks.output_bytes for blocks in every])
@@ -280,7 +278,10 @@ def _working_bytes(rows: _RunRows) -> FloatArray:
 
 
 def _tied(values: FloatArray, step: TrainingStep, run: ResolvedRun) -> dict[str, float]:
-    """Parameters that the last block shares with the first; row sums count them twice."""
+    """Parameters that the last block shares with the first; row sums count them twice.
+
+    Estimate: what rows have more than the model is tied.
+    """
     parameters, trained, weight_bytes = (values[_INDEX[name]] for name in _OF_TIED)
     tied = 0.0
     if getattr(run.workload.parameters, "tied_embeddings", False):

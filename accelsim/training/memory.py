@@ -119,6 +119,8 @@ def worst_memory(staged: StagedPlans) -> tuple[dict[str, FloatArray], IntArray]:
     """Memory of the stage that needs the most, by name in `MEMORY_PARTS`, and that stage, shape
     (k,) each.
 
+    Estimate: the allocator loses a share of activations and of what passes work with; see `setup`.
+
     Args:
         staged: k plans and their stages.
     """

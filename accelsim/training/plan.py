@@ -357,12 +357,7 @@ def check_model(plan: ParallelismPlan, workload: Workload, seq_len: int) -> None
         allowed = "no value: captured steps are trained as they were captured"
         raise InvalidValueError("lora_rank", plan.lora_rank, allowed, "Leave it out.")
     if family is None or not family.shards:
-        counts = {"tp": plan.tp, "pp": plan.pp, "cp": plan.cp, "ep": plan.ep}
-        for name, count in counts.items():
-            if count > 1:
-                kind = "captured" if family is None else family.name
-                allowed = f"1: {kind} models are trained data-parallel"
-                raise InvalidValueError(name, count, allowed, "Raise dp instead.")
+        _check_data_parallel(plan, "captured" if family is None else family.name)
         return
     parameters = workload.parameters
     split_evenly("tp", plan.tp, parameters.heads, "attention heads")
@@ -373,6 +368,14 @@ def check_model(plan: ParallelismPlan, workload: Workload, seq_len: int) -> None
         allowed = f"1: {workload.name} has no experts"
         raise InvalidValueError("ep", plan.ep, allowed, "Leave ep out.")
     _check_layers(plan, parameters.layers)
+
+
+def _check_data_parallel(plan: ParallelismPlan, kind: str) -> None:
+    counts = {"tp": plan.tp, "pp": plan.pp, "cp": plan.cp, "ep": plan.ep}
+    for name, count in counts.items():
+        if count > 1:
+            allowed = f"1: {kind} models are trained data-parallel"
+            raise InvalidValueError(name, count, allowed, "Raise dp instead.")
 
 
 def _check_layers(plan: ParallelismPlan, layers: int) -> None:

@@ -12,9 +12,8 @@ from accelsim.cost.contraction import visible_pairs
 from accelsim.cost.table import CostTable
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.estimation.run import ResolvedRun
-from accelsim.frozen import frozen
 from accelsim.workloads.adapters import is_adapter
-from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, is_kind
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, concatenate, is_kind
 from accelsim.workloads.operator import (
     COLLECTIVE_KINDS,
     CONTRACTION_KINDS,
@@ -37,57 +36,42 @@ _GROUPS = {
 }
 
 
-@frozen(eq=False)
-class PassCosts:
-    """Costs of the rows of all runs, shape (n,) each; see `CostTable`."""
-
-    time_s: FloatArray
-    dispatch_s: FloatArray
-    energy_j: FloatArray
-
-    @classmethod
-    def joined(cls, tables: Sequence[CostTable]) -> PassCosts:
-        """Those of some tables, one after the other."""
-        names = ("time_s", "dispatch_s", "energy_j")
-        return cls(*(np.concatenate([getattr(table, name) for table in tables]) for name in names))
-
-
 def row_columns(
-    graph: OperatorGraph,
-    table: PassCosts,
-    run_of_row: IntArray,
-    adapts: BoolArray,
-    run: ResolvedRun,
+    graphs: Sequence[OperatorGraph], tables: Sequence[CostTable], runs: Sequence[ResolvedRun]
 ) -> dict[str, FloatArray]:
-    """Columns of the rows to sum over blocks, by field.
+    """Columns of the rows to sum over blocks, by field, shape (n,) of all runs' rows.
 
     Args:
-        graph: Rows of all runs, shape (n,).
-        table: What they cost.
-        run_of_row: Run of each row.
-        adapts: Whether adapters alone are trained.
-        run: One of the runs.
+        graphs: Rows of each run.
+        tables: What they cost.
+        runs: The runs.
     """
+    graph, run = concatenate(graphs), runs[0]
+    run_of_row = np.repeat(np.arange(len(runs)), [len(rows) for rows in graphs])
+    adapts = np.array([one_run.lora_rank is not None for one_run in runs])[run_of_row]
+    time_s = np.concatenate([table.time_s for table in tables])
+    dispatch_s = np.concatenate([table.dispatch_s for table in tables])
+    energy_j = np.concatenate([table.energy_j for table in tables])
     is_forward = graph.phase == int(Phase.FORWARD)
     joins = is_kind(graph.kind, COLLECTIVE_KINDS)
     kept_bytes, again = selectively(graph, run.selective, run_of_row)
     flop = _needed_flop(graph) * (is_kind(graph.kind, CONTRACTION_KINDS) & is_forward)
     columns = {
-        "weight_gradient_s": table.time_s * _ends(graph, (".grad_weight", ".grad_bias")),
-        "selective_compute_s": table.time_s * again,
-        "selective_issue_s": table.dispatch_s * again,
-        "selective_energy_j": table.energy_j * again,
+        "weight_gradient_s": time_s * _ends(graph, (".grad_weight", ".grad_bias")),
+        "selective_compute_s": time_s * again,
+        "selective_issue_s": dispatch_s * again,
+        "selective_energy_j": energy_j * again,
         "saved_bytes": graph.saved_bytes,
         "selective_saved_bytes": kept_bytes,
         "flop": flop,
         "selective_flop": flop * again,
     }
     for direction, rows in (("forward", is_forward), ("backward", ~is_forward)):
-        columns[f"compute_{direction}_s"] = table.time_s * (rows & ~joins)
-        columns[f"issue_{direction}_s"] = table.dispatch_s * rows
-        columns[f"energy_{direction}_j"] = table.energy_j * rows
+        columns[f"compute_{direction}_s"] = time_s * (rows & ~joins)
+        columns[f"issue_{direction}_s"] = dispatch_s * rows
+        columns[f"energy_{direction}_j"] = energy_j * rows
         for word in ("tensor", "context", "expert"):
-            columns[f"{word}_{direction}_s"] = table.time_s * (rows & joins & _is_of(graph, word))
+            columns[f"{word}_{direction}_s"] = time_s * (rows & joins & _is_of(graph, word))
     return columns | _parameters(graph, is_forward, adapts, run)
 
 
@@ -118,7 +102,10 @@ def _ends(graph: OperatorGraph, suffixes: tuple[str, ...]) -> BoolArray:
 def _parameters(
     graph: OperatorGraph, is_forward: BoolArray, adapts: BoolArray, run: ResolvedRun
 ) -> dict[str, FloatArray]:
-    """Parameters of forward rows and their bytes: stored weights, whole tables, all experts."""
+    """Parameters of forward rows and their bytes: stored weights, whole tables, all experts.
+
+    Estimate: a row's parameters are its weight bytes over the bytes of one weight.
+    """
     adapters = is_adapter(graph) if adapts.any() else adapts
     width = _weight_widths(graph, run)
     count = graph.weight_bytes / np.where(adapters, run.precision.activation.bytes, width)

@@ -238,11 +238,11 @@ def _times(staged: StagedPlans, times: StageTimes, data: DataParallel) -> dict[s
 def _run_together(parts: dict[str, FloatArray], staged: StagedPlans) -> None:
     """Issue the passes that follow each other on one stage ahead, and copy their inputs.
 
-    In the steady state of `estimation.schedule` an iteration takes the longest of what its device
-    works, what the host issues and what is copied: a pass that waits for its host makes up for it
-    beside one that does not. One microbatch's passes and the update are one such iteration. What
-    they take less than their parts, the update gives where its rows are faster than those of large
-    ones, then the passes.
+    Estimate: in the steady state of `estimation.schedule` an iteration takes the longest of what
+    its device works, what the host issues and what is copied: a pass that waits for its host makes
+    up for it beside one that does not. One microbatch's passes and the update are one such
+    iteration. What they take less than their parts, the update gives where its rows are faster than
+    those of large ones, then the passes.
     """
     count, table, row = staged.microbatch_count, staged.table, staged.row
     of_unit = {name: column[row] for name, column in table.unit_values.items()}

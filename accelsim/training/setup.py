@@ -248,6 +248,9 @@ class TrainingSetup:
         """Energy of devices, hosts and site of one or many iterations; None where the devices' idle
         power is unknown.
 
+        Estimate: idle power and that of the hosts are drawn all the time, and the site adds its
+        PUE.
+
         Args:
             dynamic_j: What computation and transfers take on all devices.
             seconds: How long it goes on.
@@ -271,7 +274,10 @@ class TrainingSetup:
 
     @cached_property
     def histograms(self) -> tuple[int, float]:
-        """Levels of all boosted trees, and bytes of one level's histograms; none for others."""
+        """Levels of all boosted trees, and bytes of one level's histograms; none for others.
+
+        Ke et al. 2017 (LightGBM): a histogram of each feature's bins for every level.
+        """
         if not isinstance(self.run.workload.parameters, BoostedTreesParameters):
             return 0, 0.0
         step = training_step(self.run, folds=True)

@@ -138,6 +138,9 @@ def _ends_s(
 def _pipeline_work(
     iteration: Iteration, staged: StagedPlans, times: StageTimes, data: DataParallel
 ) -> PipelineWork:
+    """What the tasks of stages and chunks take (Narayanan et al. 2021, arXiv:2104.04473, section
+    2.2): gradients go with parameters, and gathered weights hide behind the first forward pass.
+    """
     plan, table = iteration.plan, staged.table
     one_chunk = np.ones(1, dtype=np.int64)  # each as if it were a stage
     places = (np.array([iteration.unit]), one_chunk, plan.pp * plan.chunks, plan.stage_layers)
@@ -204,6 +207,10 @@ def _spread(costs: BlockCosts, unit: int, total_s: float, way: str) -> FloatArra
 
 
 def _sharded_exposed_s(run: ShardedRun, times: StageTimes, count: int) -> float:
+    """What an iteration takes beyond its passes.
+
+    Estimate: microbatches beyond those simulated take what the last of these took.
+    """
     ends = run.microbatch_end_s
     last = float(ends[-1] - ends[-2]) if len(ends) > 1 else float(ends[-1])
     total = float(ends[-1]) + (count - len(ends)) * last

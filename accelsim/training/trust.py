@@ -96,7 +96,10 @@ def iteration_system(iteration: Iteration) -> System:
 
 
 def _prior_log_sigma(iteration: Iteration) -> float:
-    """The same before any run of the user's own."""
+    """The same before any run of the user's own.
+
+    Estimate: the parts of an iteration on devices and on links are off independently.
+    """
     run, rows = iteration.setup.run, row_spreads(iteration)
     rows_sigma = run_log_sigma(rows.kind, rows.time_s, rows.log_sigma, rows.shared_log_sigma)
     device = math.hypot(rows_sigma, rows.context_log_sigma)
@@ -117,8 +120,8 @@ def trainer_evidence(iteration: Iteration) -> tuple[int, float]:
     kernels of their own) and of model, and the spread of ln(true / predicted) that trainers do not
     share.
 
-    That is the root mean square of the 90th percentiles of its runs over the normal's, and no less
-    than that of a stack nobody measured where there are few runs.
+    Estimate: the root mean square of the 90th percentiles of its runs over the normal's, and no
+    less than that of a stack nobody measured where there are few runs.
     """
     run, setting = iteration.setup.run, row_spreads(iteration).setting
     alike = [
@@ -144,9 +147,9 @@ def _kind_of(device: DeviceProfile) -> str:
 def are_tied(iteration: Iteration, other: Iteration) -> bool:
     """Whether the 90 % interval of ln(time of one / time of another) holds 0.
 
-    Both run the same model on the same devices: what is off in the devices' time is off in both and
-    cancels, but for the share of the time in which they differ. Trainers share no error of their
-    own.
+    Estimate: both run the same model on the same devices, so that what is off in the devices' time
+    is off in both and cancels, but for the share of the time in which they differ. Trainers share
+    no error of their own.
     """
     link = [
         sum(run.time_s[name] for name in _ON_LINKS) / max(run.iteration_s, 1e-12)
@@ -160,7 +163,10 @@ def are_tied(iteration: Iteration, other: Iteration) -> bool:
 
 
 def memory_log_sigma(iteration: Iteration) -> float:
-    """Standard deviation of ln(true / predicted) of the worst rank's memory."""
+    """Standard deviation of ln(true / predicted) of the worst rank's memory.
+
+    Estimate: states and all else are off independently, each by a spread of its own.
+    """
     setup, parts = iteration.setup, iteration.scores.memory
     states = sum(float(parts[name][0]) for name in _STATES) / max(iteration.memory_bytes, 1.0)
     alone = "gpu" if isinstance(setup.run.device, GpuProfile) else "host"

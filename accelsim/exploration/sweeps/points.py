@@ -122,38 +122,39 @@ def point_groups(spec: SweepSpec) -> Iterator[PointGroup]:
 
 def _grid(spec: SweepSpec) -> Iterator[PointGroup]:
     lists = {name: values for name, values in spec.vary.items() if isinstance(values, list)}
-    wide = [
-        name
-        for name in lists
-        if spec.of == "estimate" and name in SHAPE_COLUMNS and all(map(_is_size, lists[name]))
-    ]
-    narrow = sorted(lists.keys() - set(wide), key=lambda name: (name != "model", name))
+    narrow, wide = _split(spec)
     columns = [np.array(lists[name]) for name in wide]
     shape = tuple(map(len, columns))
     for values in product(*(lists[name] for name in narrow)):
         fields = {**spec.fixed, **dict(zip(narrow, values, strict=True))}
-        for places in _cells(0, math.prod(shape)):
-            indices = np.unravel_index(np.arange(*places), shape) if shape else ()
-            sizes = {
-                name: column[index]
-                for name, column, index in zip(wide, columns, indices, strict=True)
-            }
+        for start, end in _cells(0, math.prod(shape)):
+            indices = np.unravel_index(np.arange(start, end), shape) if shape else ()
+            rows = zip(wide, columns, indices, strict=True)
+            sizes = {name: column[index] for name, column, index in rows}
             yield PointGroup.of_point(spec.of, fields, sizes)
 
 
+def _split(spec: SweepSpec) -> tuple[list[str], list[str]]:
+    """Fields that vary: those that groups share, the model first, and sizes, a column each."""
+    fields = spec.vary.items()
+    wide = [name for name, axis in fields if spec.of == "estimate" and _are_sizes(name, axis)]
+    return sorted(spec.vary.keys() - set(wide), key=_model_first), wide
+
+
+def _model_first(name: str) -> tuple[bool, str]:
+    return name != "model", name
+
+
 def _cells(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Ends of the cells of points that lie from `first` to `end`."""
+    """Ends of the cells of points that lie from `start` to `end`."""
     return ((at, min(at + CELL, end)) for at in range(start, end, CELL))
 
 
 def _drawn(spec: SweepSpec) -> Iterator[PointGroup]:
-    names = sorted(spec.vary, key=lambda name: (name != "model", name))
-    columns = {
-        name: _placed(spec.vary[name], places)
-        for name, places in zip(names, _unit_draws(spec, names), strict=True)
-    }
-    wide = [name for name in names if spec.of == "estimate" and _are_sizes(name, spec.vary[name])]
-    narrow = [name for name in names if name not in wide]
+    narrow, wide = _split(spec)
+    names = sorted(spec.vary, key=_model_first)
+    draws = zip(names, _unit_draws(spec, names), strict=True)
+    columns = {name: _placed(spec.vary[name], unit) for name, unit in draws}
     order, starts = _alike([columns[name] for name in narrow], spec.count)
     for start, end in (cell for ends in pairwise(starts) for cell in _cells(*ends)):
         places = order[start:end]

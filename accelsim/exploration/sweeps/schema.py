@@ -17,9 +17,10 @@ from pydantic import BaseModel, TypeAdapter
 from accelsim.dtype import Dtype
 from accelsim.errors import UnknownNameError
 from accelsim.option import described
-from accelsim.plain import Document
+from accelsim.plain import Document, Values
 from accelsim.units import SUFFIXES
 
+Texts = dict[str, str]
 #: Files with a schema.
 SCHEMAS = ("device", "workload", "scenario", "sweep")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -43,8 +44,8 @@ def json_schema(name: str) -> Document:
         raise UnknownNameError("schema", name, SCHEMAS, f"One of {', '.join(SCHEMAS)}.")
     model = _model(name)
     raw_schema = TypeAdapter(model).json_schema()
-    described = {model_class.__name__: _words_of(model_class) for model_class in _models()}
-    schema = _written(raw_schema, described, with_units=name in _WITH_UNITS)
+    described = {model_class.__name__: _descriptions(model_class) for model_class in _models()}
+    schema = _written_schema(raw_schema, described, with_units=name in _WITH_UNITS)
     return {"$schema": _DIALECT, **_as_file(name, schema), "title": f"accelsim {name}"}
 
 
@@ -76,67 +77,76 @@ def _models() -> Iterator[type[BaseModel]]:
             yield model
 
 
-def _words_of(model: type[BaseModel]) -> dict[str, str]:
+def _descriptions(model: type[BaseModel]) -> Texts:
     """What the docstrings of a model and of its bases say of each field."""
-    descriptions: dict[str, str] = {}
+    descriptions: Texts = {}
     for base in reversed(model.__mro__):
         _, _, listed = (base.__doc__ or "").partition("Attributes:")
         descriptions |= {name: " ".join(text.split()) for name, text in _ATTRIBUTE.findall(listed)}
     return descriptions
 
 
-def _written(schema: Any, described: Mapping[str, dict[str, str]], *, with_units: bool) -> Any:
+def _written(value: object, described: Mapping[str, Texts], *, with_units: bool) -> object:
+    """A part of a schema; see `_written_schema`."""
+    if isinstance(value, list):
+        return [_written(item, described, with_units=with_units) for item in value]
+    if isinstance(value, Mapping):
+        return _written_schema(value, described, with_units=with_units)
+    return value
+
+
+def _written_schema(
+    schema: Values, described: Mapping[str, Texts], *, with_units: bool
+) -> Document:
     """A schema with the words of its fields, and with other units beside SI ones."""
-    if isinstance(schema, list):
-        return [_written(item, described, with_units=with_units) for item in schema]
-    if not isinstance(schema, Mapping):
-        return schema
     if schema.get("title") == Dtype.__name__:  # written by its label
         return {"type": "string", "enum": [dtype.label for dtype in Dtype]}
-    written = {
-        key: _written(item, described, with_units=with_units)
-        for key, item in schema.items()
-        if not (key == "description" and "properties" in schema)
+    written: Document = {
+        key: _written(item, described, with_units=with_units) for key, item in schema.items()
     }
-    properties = written.get("properties")
-    if isinstance(properties, dict):
-        descriptions = described.get(str(written.get("title")), {})
-        for name, field in properties.items():
-            field.pop("title", None)
-            if name in descriptions:
-                field["description"] = descriptions[name]
+    if isinstance(written.get("properties"), dict):
+        written.pop("description", None)
+        _describe(written["properties"], described.get(str(written.get("title")), {}))
         if with_units:
             _add_units(written)
     return written
 
 
+def _describe(properties: Document, descriptions: Texts) -> None:
+    for name, field in properties.items():
+        field.pop("title", None)
+        if name in descriptions:
+            field["description"] = descriptions[name]
+
+
 def _add_units(schema: Document) -> None:
     """Fields under their spec-sheet names; of a required one any of them."""
-    required, chosen = [], []
-    for name, field in list(schema["properties"].items()):
-        names = {name} | {
-            name[: -len(target)] + suffix
-            for suffix, (target, _) in SUFFIXES.items()
-            if name.endswith(target) and not name.endswith(f"_per{target}")
-        }
-        for spelling in names - {name}:
-            description = (
-                f"{field.get('description', '')} Here in the unit that this name ends in.".strip()
-            )
-            without_range = {key: value for key, value in field.items() if key not in _RANGES}
-            schema["properties"][spelling] = without_range | {"description": description}
-        if name not in schema.get("required", ()):
-            continue
-        if len(names) == 1:
-            required.append(name)
-        else:
-            chosen.append({"anyOf": [{"required": [spelled]} for spelled in sorted(names)]})
-    if required:
-        schema["required"] = required
-    else:
-        schema.pop("required", None)
-    if chosen:
-        schema["allOf"] = chosen
+    properties, required = schema["properties"], schema.pop("required", [])
+    spellings = {name: sorted({name, *_other_spellings(name)}) for name in properties}
+    _add_spellings(properties, spellings)
+    one_name = [name for name in required if len(spellings[name]) == 1]
+    if one_name:
+        schema["required"] = one_name
+    any_name = [name for name in required if len(spellings[name]) > 1]
+    if any_name:
+        schema["allOf"] = [
+            {"anyOf": [{"required": [spelling]} for spelling in spellings[name]]}
+            for name in any_name
+        ]
+
+
+def _add_spellings(properties: Document, spellings: Mapping[str, list[str]]) -> None:
+    for name, field in list(properties.items()):
+        text = f"{field.get('description', '')} Here in the unit that this name ends in."
+        without_range = {key: field[key] for key in field if key not in _RANGES}
+        other = without_range | {"description": text.strip()}
+        properties |= {spelling: other for spelling in spellings[name] if spelling != name}
+
+
+def _other_spellings(name: str) -> Iterator[str]:
+    for suffix, (target, _) in SUFFIXES.items():
+        if name.endswith(target) and not name.endswith(f"_per{target}"):
+            yield name[: -len(target)] + suffix
 
 
 def _as_file(name: str, schema: Document) -> Document:

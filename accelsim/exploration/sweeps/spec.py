@@ -92,20 +92,23 @@ class SweepSpec(_Model):
     @model_validator(mode="after")
     def _is_whole(self) -> SweepSpec:
         self._check_fields()
-        if self.method == "list":
-            if not isinstance(self.points, list) or not self.points or self.vary:
-                raise ValueError("a list needs points, each with its fields, and no vary")
-        elif not self.vary or any(values == [] for values in self.vary.values()):
-            raise ValueError("vary needs at least one field, each with values")
-        elif self.method == "grid":
-            self._check_grid()
-        elif not isinstance(self.points, int) or self.points < 1:
-            raise ValueError(f"a {self.method} sweep needs points: how many are drawn")
+        self._check_points()
         if self.count > _MAX_POINTS:
             raise ValueError(f"{self.count:,} points are more than {_MAX_POINTS:,}")
         if self.method == "sobol" and len(self.vary) > _MAX_SOBOL:
             raise ValueError(f"a sobol sweep varies at most {_MAX_SOBOL:,} fields")
         return self
+
+    def _check_points(self) -> None:
+        if self.method == "list":
+            if not isinstance(self.points, list) or not self.points or self.vary:
+                raise ValueError("a list needs points, each with its fields, and no vary")
+        elif not self.vary or [] in self.vary.values():
+            raise ValueError("vary needs at least one field, each with values")
+        elif self.method == "grid":
+            self._check_grid()
+        elif not isinstance(self.points, int) or self.points < 1:
+            raise ValueError(f"a {self.method} sweep needs points: how many are drawn")
 
     def _check_grid(self) -> None:
         if self.points is not None:
