@@ -59,9 +59,13 @@ def adapter_step(
     losses = word_loss_graphs([forward], precision, loss) if loss else []
     count = int(rank * adapted.dims[:, 2:4].sum())
     update = optimizer_graph(count, 2 * len(adapted), precision.trained, rule)
-    backward = [backward_graph(adapters), _through(forward)]
+    through = backward_graph(forward)
+    is_of_weights = np.array([name.endswith(_OF_WEIGHTS) for name in through.name], dtype=bool)
+    through = through.take(~is_of_weights & (through.kind != OperatorKind.SCATTER))
     ahead, back = ([rows] if len(rows) else [] for rows in widened)
-    return concatenate([forward, adapters, *ahead, *losses, *backward, *back, update])
+    return concatenate(
+        [forward, adapters, *ahead, *losses, backward_graph(adapters), through, *back, update]
+    )
 
 
 def _is_adapted(forward: OperatorGraph) -> BoolArray:
@@ -128,10 +132,3 @@ def _widened(forward: OperatorGraph, precision: Precision, phase: Phase) -> Oper
     )
     dtypes = codes(len(rows), precision.activation)
     return rows_graph([block], rows.name, rows.path, dtypes, phase)
-
-
-def _through(forward: OperatorGraph) -> OperatorGraph:
-    """Backward rows of the model without gradients of its products' weights and tables."""
-    backward = backward_graph(forward)
-    of_weights = np.array([name.endswith(_OF_WEIGHTS) for name in backward.name], dtype=bool)
-    return backward.take(~of_weights & (backward.kind != OperatorKind.SCATTER))

@@ -183,7 +183,9 @@ class LoweredBatch:
         Returns:
             Launches, shape (k,), and counts before each, shape (d, k).
         """
-        before = self._counts_before()
+        launched = np.zeros((len(self.kind), len(self.order) + 1), dtype=np.int64)
+        launched[self.order, np.arange(1, len(self.order) + 1)] = 1
+        before = np.cumsum(launched, axis=1)[:, :-1]
         by_row = np.argsort(self.order, kind="stable")
         counts, rows = before[:, by_row], self.order[by_row]
         is_between = np.zeros(len(by_row), dtype=bool)
@@ -194,12 +196,6 @@ class LoweredBatch:
             is_between[by_row[apart:-apart]] |= even & same
         decisive = np.flatnonzero(~is_between)
         return decisive, before[:, decisive]
-
-    def _counts_before(self) -> IntArray:
-        """Launches of each distinct row before each launch, shape (d, r)."""
-        launched = np.zeros((len(self.kind), len(self.order) + 1), dtype=np.int64)
-        launched[self.order, np.arange(1, len(self.order) + 1)] = 1
-        return np.cumsum(launched, axis=1)[:, :-1]
 
     def peak_live_bytes(self) -> FloatArray:
         """Largest set of outputs alive at once with the first row's operands, shape (s,); see

@@ -148,7 +148,11 @@ def write_encoder_decoder(b: GraphBuilder, p: EncoderDecoderParameters, shape: P
         p.hidden_size,
         lambda into, length: _encode(into, p, shape.batch, length),
     )
-    x = _decode(b, p, memory, new, cached)
+    with b.scope("decoder"):
+        x = _embed(b, p, shape.batch, new)
+        states = LayerStates(cached, memory, _relative_bias(b, p, new, new + cached))
+        layers = [_layer(p, decoder=True)] * p.decoder_layers
+        x = _finish(b, p, transformer_layers(b, x, layers, _stack(p), states))
     with b.scope("lm_head"):
         if p.norm == "rms_norm" and p.tied_logits:
             x = b.elementwise(x, name="scale")  # T5 scales by width^-1/2 where the table is shared
@@ -158,21 +162,9 @@ def write_encoder_decoder(b: GraphBuilder, p: EncoderDecoderParameters, shape: P
 def _encode(b: GraphBuilder, p: EncoderDecoderParameters, batch: int, length: int) -> Tensor:
     with b.scope("encoder"):
         x = _embed(b, p, batch, length)
-        bias = _relative_bias(b, p, length, length)
+        states = LayerStates(position_bias=_relative_bias(b, p, length, length))
         layers = [_layer(p, decoder=False)] * p.encoder_layers
-        x = transformer_layers(b, x, layers, _stack(p), LayerStates(position_bias=bias))
-        return _finish(b, p, x)
-
-
-def _decode(
-    b: GraphBuilder, p: EncoderDecoderParameters, memory: Tensor, new: int, cached: int
-) -> Tensor:
-    with b.scope("decoder"):
-        x = _embed(b, p, memory.shape[0], new)
-        bias = _relative_bias(b, p, new, new + cached)
-        layers = [_layer(p, decoder=True)] * p.decoder_layers
-        x = transformer_layers(b, x, layers, _stack(p), LayerStates(cached, memory, bias))
-        return _finish(b, p, x)
+        return _finish(b, p, transformer_layers(b, x, layers, _stack(p), states))
 
 
 def _stack(p: EncoderDecoderParameters) -> str:

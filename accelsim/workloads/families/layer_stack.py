@@ -116,48 +116,28 @@ def _layer(b: GraphBuilder, x: Tensor, layer: Layer, section: str, index: Iterat
 
 
 def _body(b: GraphBuilder, x: Tensor, layer: Layer) -> Tensor:
+    if (layer.conv or layer.pool or layer.adaptive_pool) and len(x.shape) < 3:
+        allowed = "a batch of channels and positions before conv and pool"
+        raise InvalidValueError("layer input", x.shape, allowed)
     if layer.conv:
-        return _conv(b, x, layer)
+        return _conv(b, x, layer, layer.conv)
     if layer.linear:
         return b.linear(x, layer.linear, bias=layer.bias is True)
     if layer.pool:
-        _need_image(x)
         return b.pool(
             x, layer.kernel, stride=layer.stride, padding=layer.padding or 0, mode=layer.pool
         )
-    if layer.adaptive_pool:
-        _need_image(x)
-        return b.global_pool(x, layer.adaptive_pool)
-    return x
+    return b.global_pool(x, layer.adaptive_pool) if layer.adaptive_pool else x
 
 
-def _conv(b: GraphBuilder, x: Tensor, layer: Layer) -> Tensor:
-    _need_image(x)
+def _conv(b: GraphBuilder, x: Tensor, layer: Layer, channels: int) -> Tensor:
     if layer.channels_in is not None:
         x = b.part(x, x.shape[0], layer.channels_in, *x.shape[2:])
-    channels = layer.conv or 1
-    bias = layer.bias is True
-    x = b.conv(
-        x, channels, layer.kernel, stride=layer.stride or 1, padding=layer.padding, bias=bias
-    )
-    return _unit_bias(b, x) if layer.bias == "unit" else x
-
-
-def _unit_bias(b: GraphBuilder, x: Tensor) -> Tensor:
-    count = prod(x.shape[1:])
-    b.parameters(count)
-    return b.operator(
-        OperatorKind.ELEMENTWISE,
-        (x.elements, 2, 1),
-        [x],
-        x.shape,
-        name="bias",
-        weights=count,
-    )
-
-
-def _need_image(x: Tensor) -> None:
-    if len(x.shape) < 3:
-        raise InvalidValueError(
-            "layer input", x.shape, "a batch of channels and positions before conv and pool"
-        )
+    stride, bias = layer.stride or 1, layer.bias is True
+    x = b.conv(x, channels, layer.kernel, stride=stride, padding=layer.padding, bias=bias)
+    if layer.bias != "unit":
+        return x
+    weights = prod(x.shape[1:])
+    b.parameters(weights)
+    dims = (x.elements, 2, 1)
+    return b.operator(OperatorKind.ELEMENTWISE, dims, [x], x.shape, name="bias", weights=weights)

@@ -102,32 +102,23 @@ def write_translator(b: GraphBuilder, p: TranslatorParameters, shape: PassShape)
     target = shape.target_len or source
     x = b.embedding(b.input(shape.batch, source), p.vocabulary, p.hidden, at="encoder.embedder")
     with b.scope("encoder.rnn_layers"):
-        memory = _encode(b, x, p)
+        x = b.recurrent(x, p.hidden, bidirectional=True, at="0")
+        for index in range(1, p.encoder_layers):
+            y = b.recurrent(x, p.hidden, at=str(index))
+            x = b.add(y, x) if index > 1 else y  # residual where the widths agree
+    memory = x
     x = b.embedding(
         b.input(shape.batch, target), p.vocabulary, p.hidden, tied=True, at="decoder.embedder"
     )
     with b.scope("decoder"):
-        x = _decode(b, x, memory, p)
-    b.linear(x, p.vocabulary, at="decoder.classifier")
-
-
-def _encode(b: GraphBuilder, x: Tensor, p: TranslatorParameters) -> Tensor:
-    x = b.recurrent(x, p.hidden, bidirectional=True, at="0")
-    for index in range(1, p.encoder_layers):
-        y = b.recurrent(x, p.hidden, at=str(index))
-        x = b.add(y, x) if index > 1 else y  # residual where the widths agree
-    return x
-
-
-def _decode(b: GraphBuilder, x: Tensor, memory: Tensor, p: TranslatorParameters) -> Tensor:
-    x = b.recurrent(x, p.hidden, at="att_rnn.rnn")
-    with b.scope("att_rnn.attn"):
-        context = _additive_attention(b, x, memory)
-    for index in range(p.decoder_layers - 1):
-        with b.scope(f"rnn_layers.{index}"):
-            y = b.recurrent(b.concat([x, context], axis=2), p.hidden)
-        x = b.add(y, x) if index else y
-    return x
+        x = b.recurrent(x, p.hidden, at="att_rnn.rnn")
+        with b.scope("att_rnn.attn"):
+            context = _additive_attention(b, x, memory)
+        for index in range(p.decoder_layers - 1):
+            with b.scope(f"rnn_layers.{index}"):
+                y = b.recurrent(b.concat([x, context], axis=2), p.hidden)
+            x = b.add(y, x) if index else y
+        b.linear(x, p.vocabulary, at="classifier")
 
 
 def _additive_attention(b: GraphBuilder, query: Tensor, memory: Tensor) -> Tensor:

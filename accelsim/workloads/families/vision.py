@@ -187,7 +187,8 @@ def write_densenet(b: GraphBuilder, p: DenseNetParameters, shape: PassShape) -> 
                 x = _dense_block(b, x, p, depth)
             if block < len(p.depths):
                 with b.scope(f"transition{block}"):
-                    x = _transition(b, x)
+                    x = _norm_conv(b, x, x.shape[1] // 2, 1, "")
+                    x = b.pool(x, 2, mode="avg", at="pool")
         x = b.batch_norm(x, at="norm5")
     classify(b, b.activation(x), p.classes, pool="", name="classifier")
 
@@ -207,11 +208,6 @@ def _dense_block(b: GraphBuilder, x: Tensor, p: DenseNetParameters, depth: int) 
             y = _norm_conv(b, y, p.bottleneck_ratio * p.growth_rate, 1, "1")
             features.append(_norm_conv(b, y, p.growth_rate, 3, "2"))
     return b.concat(features)
-
-
-def _transition(b: GraphBuilder, x: Tensor) -> Tensor:
-    x = _norm_conv(b, x, x.shape[1] // 2, 1, "")
-    return b.pool(x, 2, mode="avg", at="pool")
 
 
 class RetinaNetParameters(ResNetParameters):
