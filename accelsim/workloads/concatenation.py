@@ -107,12 +107,11 @@ def _gathered(graph: OperatorGraph) -> OperatorGraph:
     Estimate: operands of up to `_SMALL_BYTES` stay in shared memory.
     """
     batch, m, n, k = graph.dims[:, :4].T.astype(np.float64)
-    small = (graph.kind == OperatorKind.BATCHED_GEMM) & (
-        (m * k + k * n) * DTYPE_BYTES[graph.dtype] <= _SMALL_BYTES
-    )
+    operand_bytes = (m * k + k * n) * DTYPE_BYTES[graph.dtype]
+    is_small = (graph.kind == OperatorKind.BATCHED_GEMM) & (operand_bytes <= _SMALL_BYTES)
     consumers = graph.reader_count
     read_bytes, write_bytes = graph.read_bytes.copy(), graph.write_bytes.copy()
-    for row in np.flatnonzero(small & (batch > 1)).tolist():
+    for row in np.flatnonzero(is_small & (batch > 1)).tolist():
         for source in _sources_through_copies(graph, row, consumers):
             if graph.kind[source] in _GATHERS and consumers[source] == 1:
                 read_bytes[row] = max(read_bytes[row] - write_bytes[source], 0.0)

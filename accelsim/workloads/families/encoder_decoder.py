@@ -82,6 +82,11 @@ class EncoderDecoderParameters(FamilyParameters):
     tied_logits: bool = True
 
     @property
+    def layers_path(self) -> str:
+        """Module path of the layers of a stack."""
+        return "block" if self.layout == "t5" else "layers"
+
+    @property
     def table_limit(self) -> int:
         """Positions there are, 0 for no limit."""
         return self.max_positions if self.positions == "learned" else 0
@@ -130,13 +135,13 @@ def target_lengths(b: GraphBuilder, shape: PassShape, limit: int = 0) -> tuple[i
 
 @family("encoder-decoder", EncoderDecoderParameters, autoregressive=True, sequence=True)
 def write_encoder_decoder(b: GraphBuilder, p: EncoderDecoderParameters, shape: PassShape) -> None:
-    """Write a text-to-text model."""
-    decoding = b.phase is Phase.DECODE
-    source_len = (
-        shape.source_len
-        if decoding
-        else new_token_count(b, PassShape(seq_len=shape.seq_len), p.table_limit)
-    )
+    """Write a text-to-text model.
+
+    Vaswani et al. 2017, arXiv:1706.03762; Raffel et al. 2020, arXiv:1910.10683.
+    """
+    source_len = shape.source_len
+    if b.phase is not Phase.DECODE:
+        source_len = new_token_count(b, PassShape(seq_len=shape.seq_len), p.table_limit)
     if source_len < 1:
         raise InvalidValueError("source_len", source_len, "at least 1 encoder position")
     new, cached = target_lengths(b, shape, p.table_limit)
@@ -146,35 +151,33 @@ def write_encoder_decoder(b: GraphBuilder, p: EncoderDecoderParameters, shape: P
         shape.batch,
         source_len,
         p.hidden_size,
-        lambda into, length: _encode(into, p, shape.batch, length),
+        lambda into, length: _stack(into, p, shape.batch, length),
     )
-    with b.scope("decoder"):
-        x = _embed(b, p, shape.batch, new)
-        states = LayerStates(cached, memory, _relative_bias(b, p, new, new + cached))
-        layers = [_layer(p, decoder=True)] * p.decoder_layers
-        x = _finish(b, p, transformer_layers(b, x, layers, _stack(p), states))
+    x = _stack(b, p, shape.batch, new, cached, memory)
     with b.scope("lm_head"):
         if p.norm == "rms_norm" and p.tied_logits:
             x = b.elementwise(x, name="scale")  # T5 scales by width^-1/2 where the table is shared
         b.linear(x, p.vocab_size, bias=False, tied=p.tied_logits)
 
 
-def _encode(b: GraphBuilder, p: EncoderDecoderParameters, batch: int, length: int) -> Tensor:
-    with b.scope("encoder"):
+def _stack(
+    b: GraphBuilder,
+    p: EncoderDecoderParameters,
+    batch: int,
+    length: int,
+    cached: int = 0,
+    memory: Tensor | None = None,
+) -> Tensor:
+    """The encoder; with its states as memory the decoder, on new and cached tokens."""
+    is_decoder = memory is not None
+    layer_count = p.decoder_layers if is_decoder else p.encoder_layers
+    with b.scope("decoder" if is_decoder else "encoder"):
         x = _embed(b, p, batch, length)
-        states = LayerStates(position_bias=_relative_bias(b, p, length, length))
-        layers = [_layer(p, decoder=False)] * p.encoder_layers
-        return _finish(b, p, transformer_layers(b, x, layers, _stack(p), states))
-
-
-def _stack(p: EncoderDecoderParameters) -> str:
-    return "block" if p.layout == "t5" else "layers"
-
-
-def _finish(b: GraphBuilder, p: EncoderDecoderParameters, x: Tensor) -> Tensor:
-    if not p.norm_first:
-        return x
-    return normalise(b, x, p.norm, "final_layer_norm" if p.layout == "t5" else "layer_norm")
+        states = LayerStates(cached, memory, _relative_bias(b, p, length, length + cached))
+        layers = [_layer(p, decoder=is_decoder)] * layer_count
+        x = transformer_layers(b, x, layers, p.layers_path, states)
+        final_norm = "final_layer_norm" if p.layout == "t5" else "layer_norm"
+        return normalise(b, x, p.norm, final_norm) if p.norm_first else x
 
 
 def _embed(b: GraphBuilder, p: EncoderDecoderParameters, batch: int, length: int) -> Tensor:
@@ -198,7 +201,7 @@ def _relative_bias(
         token_ids(b, queries, keys),
         p.relative_buckets,
         p.heads,
-        at=f"{_stack(p)}.0.layer.0.SelfAttention.relative_attention_bias",
+        at=f"{p.layers_path}.0.layer.0.SelfAttention.relative_attention_bias",
     )
 
 

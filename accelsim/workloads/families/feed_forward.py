@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil, exp
 
 import numpy as np
@@ -257,14 +257,10 @@ def _routed(b: GraphBuilder, tokens: Tensor, chosen: Tensor, m: Mixture, joined:
         else b.copy(tokens, chosen, shape=(own_rows, width), name="gather_by_expert")
     )
     sent = _to_experts(b, gathered, reached_rows)
-    both = b.grouped_linear(
-        sent, 2 * size, groups=experts, active=active_held, bias=m.bias, name="gate_up"
-    )
-    gate, up = b.split(both, (size, size))
+    product = partial(b.grouped_linear, groups=experts, active=active_held, bias=m.bias)
+    gate, up = b.split(product(sent, 2 * size, name="gate_up"), (size, size))
     hidden = b.multiply(activate(b, gate, m.activation), up)
-    out = b.grouped_linear(
-        hidden, width, groups=experts, active=active_held, bias=m.bias, name="down"
-    )
+    out = product(hidden, width, name="down")
     returned = _from_experts(b, out, rows, reached_rows)
     return b.elementwise(
         returned,

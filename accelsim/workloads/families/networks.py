@@ -75,7 +75,7 @@ def _maps(b: GraphBuilder, x: Tensor, p: ResidualVariantParameters) -> list[Tens
     return residual_maps(b, x, "residual", p.depths, **values)
 
 
-#: Of the parameters as a file gives them.
+# Of parameters as the step of a file gives them.
 BACKBONES["residual"] = lambda b, x, **options: _maps(b, x, ResidualVariantParameters(**options))
 
 
