@@ -295,7 +295,6 @@ class RowWriter:
         width = (output_dtype or dtype or self.precision.activation).bytes
         output = Tensor.of(output_shape, len(self.rows), self._storage(), width)
         path, precision = self._path(), self._policy(kind is OperatorKind.GROUPED_GEMM)
-        is_kept = precision.keeps(path)
         stored = precision.stored_bytes(path, is_product=kind in PRODUCT_KINDS)
         amounts = (
             row_flop(kind, dims),
@@ -304,7 +303,8 @@ class RowWriter:
             weights * stored,
             self._saved_bytes(saves, output),
         )
-        code = precision.activation if is_kept else dtype or self._computed(kind)
+        computed = self._computed(kind) if dtype is None else dtype
+        code = precision.activation if precision.keeps(path) else computed
         self.rows.append(RowEntry(int(kind), tuple(dims), int(code), amounts))
         self.names.append(name)
         self.paths.append(path)
