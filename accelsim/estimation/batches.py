@@ -101,14 +101,18 @@ def largest_batch(
     Raises:
         InputError: If a name or setting is wrong.
     """
-    asked = run_options(options, keywords)
-    run = resolve(workload, device, asked, batch=1, accumulation=None)
-    parts = asked.training.accumulation or 1
-    return parts * _largest_part(run, LARGEST_BATCH // parts)
+    chosen = run_options(options, keywords)
+    run = resolve(workload, device, chosen, batch=1, accumulation=None)
+    count = chosen.training.accumulation or 1
+    return count * _largest_microbatch(run, LARGEST_BATCH // count)
 
 
-def _largest_part(run: ResolvedRun, most: int) -> int:
-    """The largest batch of a run up to `most` that fits; 1 where not even that does."""
+def _largest_microbatch(run: ResolvedRun, most: int) -> int:
+    """The largest batch of a run up to `most` that fits; 1 where not even that does.
+
+    Doubled until it does not, then halved in between (Bentley and Yao, Information Processing
+    Letters 5(3), 1976).
+    """
     low, high = 1, 2
     while high <= most and _fits(run, high):
         low, high = high, 2 * high
@@ -140,17 +144,16 @@ def batch_curve(
         price: What it costs.
         batches: Samples per iteration, ascending.
     """
-    batch_curve: list[Estimate] = []
+    curve: list[Estimate] = []
     for batch in batches:
-        run = replace(options, shape=replace(options.shape, batch=batch))
         try:
-            one = estimate(workload, device, run, price)
+            answer = estimate(workload, device, options, price, batch=batch)
         except InputError:
             break
-        if one.latency_s is None:
+        if answer.latency_s is None:
             break
-        batch_curve.append(one)
-    return batch_curve
+        curve.append(answer)
+    return curve
 
 
 def batch_knee(curve: Sequence[Estimate]) -> Estimate | None:
@@ -159,7 +162,6 @@ def batch_knee(curve: Sequence[Estimate]) -> Estimate | None:
     Args:
         curve: Estimates by ascending batch.
     """
-    best = max((one.throughput_per_s or 0.0 for one in curve), default=0.0)
-    return next(
-        (one for one in curve if (one.throughput_per_s or 0.0) >= KNEE_FRACTION * best), None
-    )
+    best = max((answer.throughput_per_s or 0.0 for answer in curve), default=0.0)
+    large = (a for a in curve if (a.throughput_per_s or 0.0) >= KNEE_FRACTION * best)
+    return next(large, None)

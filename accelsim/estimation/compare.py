@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -113,6 +113,11 @@ class ComparisonRow:
     device_class: str = ""
 
     @property
+    def key(self) -> tuple[str, str]:
+        """Model and mode, in which devices are compared."""
+        return self.workload, self.mode
+
+    @property
     def is_eager(self) -> bool:
         """Whether PyTorch runs it operator by operator."""
         e = self.estimate
@@ -126,8 +131,8 @@ class ComparisonRow:
             mixed: That devices beside it issue operators another way; empty where none does.
         """
         e = self.estimate
-        told = [*e.warnings, *([mixed] if mixed else ())] if e else []
-        beside: Document = {"warnings": told}
+        warnings = [*e.warnings, *([mixed] if mixed else ())] if e else []
+        beside: Document = {"warnings": warnings}
         for name in BEST_FIELDS:
             ends = (None, None, None) if e is None else e.interval(name)
             beside[f"{name}_low"], beside[f"{name}_high"], _ = ends
@@ -147,8 +152,8 @@ class Comparison:
     def __iter__(self) -> Iterator[ComparisonRow]:
         return iter(self.rows)
 
-    def __getitem__(self, place: int) -> ComparisonRow:
-        return self.rows[place]
+    def __getitem__(self, index: int) -> ComparisonRow:
+        return self.rows[index]
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -160,32 +165,29 @@ class Comparison:
     @property
     def _mixed(self) -> dict[tuple[str, str], str]:
         """`warnings` by model and mode."""
-        eager: dict[tuple[str, str], set[bool]] = {}
+        ways: dict[tuple[str, str], set[bool]] = {}
         for row in self.rows:
             if row.estimate is not None:
-                own = eager.setdefault((row.workload, row.mode), set())
-                own.add(row.estimate.execution == "eager")
+                is_eager = row.estimate.execution == "eager"
+                ways.setdefault(row.key, set()).add(is_eager)
         return {
-            (
-                workload,
-                mode,
-            ): f"{workload}, {mode}: some devices run it operator by operator (eager), others "
+            key: f"{', '.join(key)}: some devices run it operator by operator (eager), others "
             "compiled; --execution compiled compares like with like"
-            for (workload, mode), found in eager.items()
-            if len(found) > 1
+            for key, eager in ways.items()
+            if len(eager) > 1
         }
 
     def __repr__(self) -> str:
-        done = sum(row.estimate is not None for row in self.rows)
-        return f"<Comparison: {len(self)} pairs, {done} estimated>"
+        estimated = sum(row.estimate is not None for row in self.rows)
+        return f"<Comparison: {len(self)} pairs, {estimated} estimated>"
 
     def _repr_html_(self) -> str:
         """A row per pair with the figures people compare, as notebooks show it."""
         head = "".join(f"<th>{name}</th>" for name in ("model", "device", "mode", *_SHOWN.values()))
         rows = "".join(f"<tr>{_html_cells(row)}</tr>" for row in self.rows[:_MOST_ROWS])
-        left = len(self) - _MOST_ROWS
-        more = f"<p>{left:,} more rows</p>" if left > 0 else ""
-        return f"<table><tr>{head}</tr>{rows}</table>{more}"
+        hidden = len(self) - _MOST_ROWS
+        note = f"<p>{hidden:,} more rows</p>" if hidden > 0 else ""
+        return f"<table><tr>{head}</tr>{rows}</table>{note}"
 
     def best(self, column: str) -> dict[tuple[str, str], str]:
         """Device with the best predicted value of a column, per (workload, mode); `leaders` says
@@ -198,17 +200,16 @@ class Comparison:
             UnknownNameError: If the column is in neither.
         """
         if column not in {*BEST_LOW, *BEST_HIGH}:
-            known = sorted({*BEST_LOW, *BEST_HIGH})
-            raise UnknownNameError("column", column, known, f"Columns: {', '.join(known)}.")
+            columns = sorted({*BEST_LOW, *BEST_HIGH})
+            raise UnknownNameError("column", column, columns, f"Columns: {', '.join(columns)}.")
         sign = -1.0 if column in BEST_HIGH else 1.0
-        best_of: dict[tuple[str, str], tuple[float, str]] = {}
+        best: dict[tuple[str, str], tuple[float, str]] = {}
         for row in self.rows:
             value = None if row.estimate is None else getattr(row.estimate, column)
-            if value is None:
-                continue
-            key, candidate = (row.workload, row.mode), (sign * value, row.device)
-            best_of[key] = min(best_of.get(key, candidate), candidate)
-        return {key: device for key, (_, device) in best_of.items()}
+            if value is not None:
+                candidate = (sign * value, row.device)
+                best[row.key] = min(best.get(row.key, candidate), candidate)
+        return {key: device for key, (_, device) in best.items()}
 
     def leaders(self, column: str) -> dict[tuple[str, str], tuple[str, ...]]:
         """Devices that may be the best of a column, per (workload, mode): the predicted best, and
@@ -223,10 +224,12 @@ class Comparison:
         """
         leaders = {}
         for key, device in self.best(column).items():
-            known = self._alternatives(key, column)
-            best = known[device]
-            tied = (name for name, own in known.items() if name != device and own.ties(best))
-            leaders[key] = (device, *tied)
+            figures = self._alternatives(key, column)
+            best = figures.pop(device)
+            leaders[key] = (
+                device,
+                *(name for name, figure in figures.items() if figure.ties(best)),
+            )
         return leaders
 
     def near_best(self, column: str) -> dict[tuple[str, str], dict[str, float]]:
@@ -241,16 +244,16 @@ class Comparison:
         """
         near = {}
         for key in self.best(column):
-            known = self._alternatives(key, column)
-            values, spreads = np.array([(o.figure, o.log_sigma) for o in known.values()]).T
-            groups = [own.group for own in known.values()]
+            figures = self._alternatives(key, column)
+            values, spreads = np.array([(f.figure, f.log_sigma) for f in figures.values()]).T
+            groups = [figure.group for figure in figures.values()]
             chances = near_best_probability(values, spreads, groups).tolist()
-            near[key] = dict(zip(known, chances, strict=True))
+            near[key] = dict(zip(figures, chances, strict=True))
         return near
 
     def _alternatives(self, key: tuple[str, str], column: str) -> dict[str, _Alternative]:
         """Devices with a figure of a column, of a model and mode."""
-        rows = [row for row in self.rows if (row.workload, row.mode) == key]
+        rows = [row for row in self.rows if row.key == key]
         return {
             row.device: _Alternative.of(row, row.estimate, column)
             for row in rows
@@ -265,7 +268,7 @@ class Comparison:
         return [
             {"workload": r.workload, "device": r.device, "mode": r.mode, "reason": r.reason}
             | ({} if r.estimate is None else r.estimate.figures())
-            | r.beside(mixed.get((r.workload, r.mode), ""))
+            | r.beside(mixed.get(r.key, ""))
             | standing
             for r, standing in zip(self.rows, self._standings(), strict=True)
         ]
@@ -277,25 +280,21 @@ class Comparison:
         best = {column: self.leaders(column) for column in BEST_FIELDS}
         near = self.near_best("latency_s")
         for row in self.rows:
-            key = (row.workload, row.mode)
-            leads = {column: best[column].get(key, ()) for column in BEST_FIELDS}
+            leads = {column: best[column].get(row.key, ()) for column in BEST_FIELDS}
             won = [column for column, devices in leads.items() if devices == (row.device,)]
             tied = [c for c, devices in leads.items() if row.device in devices and c not in won]
-            chance = near.get(key, {}).get(row.device)
+            chance = near.get(row.key, {}).get(row.device)
             yield {"best": won, "tied": tied, "near_best_probability": chance}
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns of the rows where each figure is one, as in CSV."""
-        parts = {
-            "memory": MemoryFootprint.__dataclass_fields__,
-            "evidence": Evidence.__dataclass_fields__,
-        }
+        classes = {"memory": MemoryFootprint, "evidence": Evidence}
         return (
             *("workload", "device", "mode", "reason"),
-            *(name for name in FIGURES if name not in {*parts, "operators"}),
+            *(name for name in FIGURES if name not in {*classes, "operators"}),
             *self.rows[0].beside(),
-            *(f"{name}.{part}" for name, own in parts.items() for part in own),
+            *(f"{name}.{field.name}" for name, kind in classes.items() for field in fields(kind)),
             *("best", "tied", "near_best_probability"),
         )
 
@@ -314,7 +313,10 @@ class Comparison:
 
 @frozen
 class _Alternative:
-    """A device's figure, of which less is better, its spread, and the group that shares errors."""
+    """A device's figure, of which less is better, its spread, and the group that shares errors.
+
+    Estimate: devices of a class share their errors, but for those of energy.
+    """
 
     figure: float
     log_sigma: float
@@ -330,7 +332,7 @@ class _Alternative:
 
     def ties(self, other: _Alternative) -> bool:
         """Whether the interval of the difference holds zero."""
-        pair = ((own.figure, own.log_sigma) for own in (self, other))
+        pair = (self.figure, self.log_sigma), (other.figure, other.log_sigma)
         return is_tie(*pair, is_alike=self.group == other.group)
 
 
@@ -373,9 +375,9 @@ def compare(
             instead.
     """
     profiles = [
-        named
+        profile
         for device in _several(devices)
-        for named in (group_devices(device) if isinstance(device, str) else (device,))
+        for profile in (group_devices(device) if isinstance(device, str) else (device,))
     ]
     chosen, paid = options_and_price(options, price, keywords)
     by_mode = [replace(chosen, mode=mode) for mode in _several(modes)]
@@ -386,10 +388,10 @@ def compare(
     return Comparison(tuple(chain.from_iterable(groups)))
 
 
-def _several(given: Any) -> list[Any]:
-    """What is given, one or several, as a list."""
-    is_one = isinstance(given, str | DeviceProfile) or not isinstance(given, Iterable)
-    return [given] if is_one else list(given)
+def _several(values: Any) -> list[Any]:
+    """One value or several, as a list."""
+    is_single = isinstance(values, str | DeviceProfile) or not isinstance(values, Iterable)
+    return [values] if is_single else list(values)
 
 
 def _group(
@@ -402,9 +404,9 @@ def _group(
     the caller asked for no way of issuing them, eager ones stand beside the same run compiled.
     """
     rows = [_row(workload, device, options, price) for device in devices]
-    asked = options.model.execution or options.model.stack
-    waits = [row.estimate for row in rows if row.is_eager and row.estimate is not None]
-    if asked is not None or not any(e.bound == "dispatch" for e in waits):
+    is_chosen = options.model.execution is not None or options.model.stack is not None
+    bounds = {row.estimate.bound for row in rows if row.is_eager and row.estimate is not None}
+    if is_chosen or "dispatch" not in bounds:
         return rows
     compiled = replace(options, model=replace(options.model, execution="compiled"))
     return [
@@ -425,8 +427,8 @@ def _row(
     try:
         result = estimate(workload, profile, options, price)
     except (UnsupportedOperatorError, DoesNotFitError, OverBudgetError, PowerLimitError) as error:
-        named = resolve(workload, profile.model_copy(update={"joined_count": 1})).workload.name
-        return ComparisonRow(named, profile.label, options.mode, None, str(error))
+        name = resolve(workload, profile.model_copy(update={"joined_count": 1})).workload.name
+        return ComparisonRow(name, profile.label, options.mode, None, str(error))
     short_gb = result.memory_short_bytes / 1e9
     missing = None if result.fits else f"does not fit: {short_gb:,.1f} GB short"
     names = (result.workload, result.device, options.mode)

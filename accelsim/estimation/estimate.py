@@ -203,6 +203,8 @@ class Estimate(Result):
     def interval(self, name: str) -> tuple[float | None, float | None, float | None]:
         """Low end, high end and level of a figure's interval; None where it has none.
 
+        Estimate: a figure's own error is independent of the time's.
+
         Args:
             name: A figure.
         """
@@ -307,7 +309,7 @@ def estimate(
 
 def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estimate:
     is_shared = run.shard != WHOLE
-    whole = run_passes(replace(run, shard=WHOLE, cluster=None)) if is_shared else passes
+    model = run_passes(replace(run, shard=WHOLE, cluster=None)) if is_shared else passes
     available = run.available_bytes
     short = passes.memory.short_bytes(available)
     figures = _simulated_figures(run, simulated(run, passes), price)
@@ -331,12 +333,12 @@ def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estima
         memory_available_bytes=available,
         fits=short <= 0,
         memory_short_bytes=short,
-        flop=whole.model_flop,
+        flop=model.model_flop,
         bytes=passes.total_bytes * run.shard.tp,
         offer=price.offer,
         usd_per_hour=_of_all(run, price.usd_per_hour),
         price_as_of=price.as_of or None,
-        parameter_count=whole.parameter_count,
+        parameter_count=model.parameter_count,
         memory=asdict(passes.memory),
         seq_len=run.seq_len,
         output_len=run.output_len,
@@ -355,8 +357,8 @@ def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estima
 
 def _host_name(run: ResolvedRun) -> str | None:
     """The device beside the run's own."""
-    there = None if run.offload is None else run.offload.host
-    host = run.host if there is None else there.device
+    host_run = None if run.offload is None else run.offload.host
+    host = run.host if host_run is None else host_run.device
     return None if host is None else host.name
 
 
@@ -386,11 +388,12 @@ _UNFITTING: Values = {
 def _simulated_figures(run: ResolvedRun, simulation: Simulation, price: DevicePrice) -> Document:
     """Figures that a simulation gives."""
     latency, energy = simulation.latency_s, _of_all(run, simulation.energy_j)
-    asked = (run.device.whole_name, str(run.device.device_class), simulation.tier.value)
-    basis = evidence(*asked, simulation.relatives, simulation.setting)
+    names = (run.device.whole_name, str(run.device.device_class), simulation.tier.value)
+    basis = evidence(*names, simulation.relatives, simulation.setting)
     if run.learned is not None:
         corrected = run.learned.basis(system_of(simulation, p) for p in simulation.corrections)
         basis = replace(basis, sentence=basis.sentence + corrected)
+    step_s = simulation.time_per_output_token_s
     throughput = run.batch / simulation.period_s
     tokens = throughput * run.output_len if run.output_len else None
     cost, token_cost = _costs_usd(_of_all(run, price.usd_per_hour), throughput, tokens)
@@ -406,9 +409,9 @@ def _simulated_figures(run: ResolvedRun, simulation: Simulation, price: DevicePr
         "cost_usd_per_1000": cost,
         "cost_usd_per_million_tokens": token_cost,
         "time_to_first_token_s": simulation.time_to_first_token_s,
-        "time_per_output_token_s": simulation.time_per_output_token_s,
+        "time_per_output_token_s": step_s,
         "tokens_per_s": tokens,
-        "decode_tokens_per_s": _decode_rate(run, simulation),
+        "decode_tokens_per_s": run.batch / step_s if step_s else None,
         "energy_per_sample_j": None if energy is None else energy / run.batch,
         "operators": simulation.operators,
         "extrapolated_fraction": simulation.extrapolated_fraction,
@@ -421,12 +424,6 @@ def _simulated_figures(run: ResolvedRun, simulation: Simulation, price: DevicePr
 def _of_all(run: ResolvedRun, amount: float | None) -> float | None:
     """What all devices of a run take, of what one takes."""
     return None if amount is None else amount * run.shard.tp
-
-
-def _decode_rate(run: ResolvedRun, simulation: Simulation) -> float | None:
-    """Generated tokens per second of the steps after the first token."""
-    step_s = simulation.time_per_output_token_s
-    return run.batch / step_s if step_s else None
 
 
 def _costs_usd(

@@ -13,10 +13,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.arguments import checked
 from accelsim.economics.device_price import DevicePrice, device_price
@@ -37,7 +36,7 @@ from accelsim.estimation.options import (
 )
 from accelsim.estimation.resolution import resolve
 from accelsim.estimation.run import ResolvedRun
-from accelsim.estimation.scenario_figures import scenario_figures
+from accelsim.estimation.scenario_figures import Column, Columns, scenario_figures
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
 from accelsim.plain import Document, Values
@@ -45,6 +44,7 @@ from accelsim.workloads.graph import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import ArrayLike
 
 #: Columns a question may have.
 SHAPE_COLUMNS = ("batch", "seq_len", "output_len", "image_size")
@@ -87,12 +87,12 @@ class EstimateColumns:
             says why a run has no figures.
     """
 
-    columns: Mapping[str, NDArray[Any]]
+    columns: Mapping[str, Column]
 
     def __len__(self) -> int:
         return len(self.columns["workload"])
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> Column:
         return self.columns[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -143,33 +143,33 @@ def estimate_many(
         InputError: If a name or option is wrong, or columns are of different lengths; of a table
             with the row, counted from 0.
     """
-    given: Any = workload
-    if _is_table(given):
-        if device is not None and len(given):
-            raise InvalidValueError("workload", given, "names beside device: a table has its own")
-        return _estimate_rows(_rows(given), options, price, {**keywords, **(shapes or {})})
+    table: object = workload
+    if _is_table(table):
+        if device is not None and len(workload):
+            raise InvalidValueError("workload", table, "names beside device: a table has its own")
+        return _estimate_rows(_rows(table), options, price, {**keywords, **(shapes or {})})
     if device is None:
         raise InvalidValueError("device", None, "a name, or one per run")
     chosen, paid = options_and_price(options, price, keywords)
-    asked = _asked(given, device, shapes or {})
-    answer = empty_columns(len(asked["workload"]))
-    pairs = np.char.add(np.char.add(asked["workload"], "\n"), asked["device"])
+    question = _question(table, device, shapes or {})
+    answer = _Answer(empty_columns(len(question["workload"])), question)
+    pairs = np.char.add(np.char.add(question["workload"], "\n"), question["device"])
     for pair in np.unique(pairs):
-        runs = np.flatnonzero(pairs == pair)
         model, name = str(pair).split("\n")
-        _answer_pair(answer, runs, model, name, asked, chosen, paid)
-    return EstimateColumns(answer)
+        answer.fill_pair(np.flatnonzero(pairs == pair), model, name, chosen, paid)
+    return EstimateColumns(answer.columns)
 
 
-def _is_table(given: Any) -> bool:
+def _is_table(runs: object) -> bool:
     """Whether it is rows or columns of runs, and no names."""
-    if isinstance(given, Mapping) or np.ndim(given) > 1:
+    if isinstance(runs, Mapping) or np.ndim(cast("ArrayLike", runs)) > 1:
         return True
-    is_listed = isinstance(given, Sequence) and not isinstance(given, str)
-    return is_listed and not isinstance(next(iter(given), None), str)
+    if isinstance(runs, str) or not isinstance(runs, Sequence):
+        return False
+    return not isinstance(next(iter(runs), None), str)
 
 
-def _rows(table: Any) -> list[Document]:
+def _rows(table: object) -> list[Document]:
     """Rows of a table, without what is unknown.
 
     Raises:
@@ -182,12 +182,15 @@ def _rows(table: Any) -> list[Document]:
     elif not isinstance(table, Sequence):
         from accelsim.files.formats import records
 
-        table = records(table)
-    return [{name: row[name] for name in row if not _is_unknown(row[name])} for row in table]
-
-
-def _is_unknown(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
+        table = records(cast("pd.DataFrame", table))
+    return [
+        {
+            name: value
+            for name, value in row.items()
+            if value is not None and not (isinstance(value, float) and math.isnan(value))
+        }
+        for row in table
+    ]
 
 
 def _estimate_rows(
@@ -197,43 +200,40 @@ def _estimate_rows(
     keywords: Document,
 ) -> EstimateColumns:
     """Estimates of rows, of which those that differ in sizes alone are answered together."""
-    groups: dict[tuple[tuple[str, Any], ...], list[int]] = {}
-    asked = {name: np.full(len(rows), _LEFT_OUT) for name in SHAPE_COLUMNS}
+    groups: dict[tuple[tuple[str, object], ...], list[int]] = {}
+    sizes: Columns = {name: np.full(len(rows), _LEFT_OUT) for name in SHAPE_COLUMNS}
     for index, row in enumerate(rows):
         with _of_row(index):
             for name in {**row, "workload": "", "device": ""}:
                 _check_cell(name, row.get(name))
-                if name in asked:
-                    asked[name][index] = _sizes(name, _whole(row[name]))
-        own = sorted(item for item in row.items() if item[0] not in asked)
-        groups.setdefault(tuple(own), []).append(index)
-    answer = empty_columns(len(rows))
+                if name in sizes:
+                    value = row[name]  # a column of whole numbers with gaps has floats
+                    is_whole = isinstance(value, float) and value.is_integer()
+                    sizes[name][index] = _sizes(name, int(value) if is_whole else value)
+        others = sorted(item for item in row.items() if item[0] not in sizes)
+        groups.setdefault(tuple(others), []).append(index)
+    answer = _Answer(empty_columns(len(rows)), sizes)
     for group, indices in groups.items():
-        said = dict(group)
-        model, device = said.pop("workload"), said.pop("device")
+        fields: Document = dict(group)
+        model, device = fields.pop("workload"), fields.pop("device")
         with _of_row(indices[0]):
-            chosen, paid = options_and_price(options, price, keywords | said)
-        _answer_pair(answer, np.asarray(indices), model, device, asked, chosen, paid)
-    return EstimateColumns(answer)
+            chosen, paid = options_and_price(options, price, keywords | fields)
+        answer.fill_pair(np.asarray(indices), model, device, chosen, paid)
+    return EstimateColumns(answer.columns)
 
 
-def _check_cell(name: str, value: Any) -> None:
+def _check_cell(name: str, value: object) -> None:
     """Refuse a column that a table has not, and a value that no run can have."""
     if name in {"workload", "device"}:
         if not isinstance(value, str):
             raise InvalidValueError(name, value, "a name")
     elif name not in EstimateKeywords.__annotations__:
-        known = ("workload", "device", *EstimateKeywords.__annotations__)
-        raise UnknownNameError("column", str(name), known)
+        columns = ("workload", "device", *EstimateKeywords.__annotations__)
+        raise UnknownNameError("column", str(name), columns)
     try:
         hash(value)
     except TypeError:
         raise InvalidValueError(name, value, "one value") from None
-
-
-def _whole(value: Any) -> Any:
-    """A whole number, which a column with gaps has as a float."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 @contextmanager
@@ -246,14 +246,12 @@ def _of_row(row: int) -> Iterator[None]:
         raise
 
 
-def _asked(
-    workload: str | Sequence[str], device: str | Sequence[str], shapes: Values
-) -> dict[str, NDArray[Any]]:
+def _question(workload: object, device: str | Sequence[str], shapes: Values) -> Columns:
     """Columns of the question, all of one length, `_LEFT_OUT` where a size was left out."""
     unknown = shapes.keys() - set(SHAPE_COLUMNS)
     if unknown:
         raise InvalidValueError("shapes", min(unknown), "columns of " + ", ".join(SHAPE_COLUMNS))
-    columns: Document = {
+    columns: dict[str, Column | int] = {
         "workload": np.asarray(workload, dtype=str),
         "device": np.asarray(device, dtype=str),
     }
@@ -263,7 +261,7 @@ def _asked(
     return _broadcast(columns)
 
 
-def _broadcast(columns: Values) -> dict[str, NDArray[Any]]:
+def _broadcast(columns: Mapping[str, Column | int]) -> Columns:
     """Columns of one length.
 
     Raises:
@@ -277,68 +275,131 @@ def _broadcast(columns: Values) -> dict[str, NDArray[Any]]:
         raise InvalidValueError("shapes", lengths, "columns of one length, or of one") from None
 
 
-def _sizes(field: str, given: Any) -> NDArray[Any]:
+def _sizes(field: str, sizes: object) -> Column:
     """A column of sizes as the caller has it.
 
     Raises:
         InvalidValueError: If one is negative or no whole number; `resolve` knows the other limits.
     """
-    column = np.asarray(given)
+    column = np.asarray(sizes)
     if not np.issubdtype(column.dtype, np.integer):
-        raise InvalidValueError(field, given, "whole numbers")
+        raise InvalidValueError(field, sizes, "whole numbers")
     if (column < 0).any():
         raise InvalidValueError(field, int(column.min()), "no negative sizes")
     return column
 
 
-def empty_columns(count: int) -> dict[str, NDArray[Any]]:
+def empty_columns(count: int) -> Columns:
     """Columns of an answer without figures, shape (count,)."""
-    words = {name: np.full(count, "", dtype=object) for name in ("workload", "device", "mode")}
+    names = {name: np.full(count, "", dtype=object) for name in ("workload", "device", "mode")}
     sizes = {name: np.zeros(count, dtype=np.int64) for name in SHAPE_COLUMNS}
     floats = {name: np.full(count, np.nan) for name in _FLOAT_FIGURES}
-    named = {name: np.full(count, "", dtype=object) for name in _WORD_FIGURES}
-    return words | sizes | floats | named | {"fits": np.zeros(count, dtype=bool)}
+    texts = {name: np.full(count, "", dtype=object) for name in _WORD_FIGURES}
+    return names | sizes | floats | texts | {"fits": np.zeros(count, dtype=bool)}
 
 
-def _answer_pair(
-    answer: dict[str, NDArray[Any]],
-    runs: IntArray,
-    workload: str,
-    device: str,
-    asked: Mapping[str, NDArray[Any]],
-    options: RunOptions,
-    price: PriceChoice,
-) -> None:
-    """Fill in the runs of one workload on one device."""
-    with _of_row(runs[0]):
-        run = resolve(workload, device, options)
-        cost = device_price(run.device, price)
-    answer["workload"][runs], answer["device"][runs] = run.workload.name, run.device_label
-    answer["mode"][runs], answer["precision"][runs] = run.mode, run.precision.name
-    answer["stack"][runs], answer["execution"][runs] = run.stack.label, run.execution.value
-    for name in SHAPE_COLUMNS:
-        given = asked[name][runs]
-        answer[name][runs] = np.where(given == _LEFT_OUT, getattr(run, name), given)
-    _check_sizes(run, options, answer, runs)
-    if not _is_covered(run):
-        _one_by_one(answer, runs, workload, device, asked, options, price)
-        return
-    generates = answer["output_len"][runs] > 0
-    for alike in (runs[generates], runs[~generates]):
-        for start in range(0, len(alike), _CHUNK):
-            _answer_chunk(answer, alike[start : start + _CHUNK], run, cost)
+@frozen(eq=False)
+class _Answer:
+    """An answer whose columns are filled in, those of one workload on one device at a time.
+
+    Attributes:
+        columns: As of `EstimateColumns`.
+        sizes: Sizes that were asked for, `_LEFT_OUT` where one was left out.
+    """
+
+    columns: Columns
+    sizes: Mapping[str, Column]
+
+    def fill_pair(
+        self, runs: IntArray, workload: str, device: str, options: RunOptions, price: PriceChoice
+    ) -> None:
+        """Fill in the runs of one workload on one device."""
+        with _of_row(runs[0]):
+            run = resolve(workload, device, options)
+            cost = device_price(run.device, price)
+        columns = self.columns
+        columns["workload"][runs], columns["device"][runs] = run.workload.name, run.device_label
+        columns["mode"][runs], columns["precision"][runs] = run.mode, run.precision.name
+        columns["stack"][runs], columns["execution"][runs] = run.stack.label, run.execution.value
+        for name in SHAPE_COLUMNS:
+            sizes = self.sizes[name][runs]
+            columns[name][runs] = np.where(sizes == _LEFT_OUT, getattr(run, name), sizes)
+        self._check_sizes(run, options, runs)
+        if not _is_covered(run):
+            self._fill_one_by_one(run, options, price, runs)
+            return
+        generates = columns["output_len"][runs] > 0
+        for alike in (runs[generates], runs[~generates]):
+            for begin in range(0, len(alike), _CHUNK):
+                self._fill_chunk(run, cost, alike[begin : begin + _CHUNK])
+
+    def _check_sizes(self, run: ResolvedRun, options: RunOptions, runs: IntArray) -> None:
+        """Refuse sizes that a single run refuses: the ends of each column are checked for all."""
+        for name in SHAPE_COLUMNS:
+            sizes = self.columns[name][runs]
+            for size in {int(sizes.min()), int(sizes.max())} - {getattr(run, name)}:
+                shape = replace(options.shape, **{name: size})
+                with _of_row(runs[sizes == size][0]):
+                    resolve(run.workload, run.device, replace(options, shape=shape))
+
+    def _fill_one_by_one(
+        self, run: ResolvedRun, options: RunOptions, price: PriceChoice, runs: IntArray
+    ) -> None:
+        columns = self.columns
+        for index in runs.tolist():
+            sizes = {name: int(self.sizes[name][index]) for name in SHAPE_COLUMNS}
+            shape = {name: size for name, size in sizes.items() if size != _LEFT_OUT}
+            changed = replace(options, shape=replace(options.shape, **shape))
+            try:
+                result = estimate(run.workload, run.device, changed, price)
+            except (UnsupportedOperatorError, DoesNotFitError) as error:
+                columns["reason"][index] = str(error)
+                continue
+            # tokens of pictures are in the length of a prompt
+            for name in ("seq_len", *_FLOAT_FIGURES, *_WORD_FIGURES[:-1], "fits"):
+                value = getattr(result, name)
+                if value is not None:
+                    columns[name][index] = value
+            if not result.fits:
+                columns["reason"][index] = _short(result.memory_short_bytes)
+
+    def _fill_chunk(self, run: ResolvedRun, price: DevicePrice, runs: IntArray) -> None:
+        columns = self.columns
+        try:
+            figures = scenario_figures(run, {name: columns[name][runs] for name in SHAPE_COLUMNS})
+        except UnsupportedOperatorError as error:
+            columns["reason"][runs] = str(error)
+            return
+        short = np.maximum(0.0, figures["memory_bytes"] - run.available_bytes)
+        fits = short <= 0
+        columns["memory_short_bytes"][runs], columns["fits"][runs] = short, fits
+        for name, column in figures.items():
+            if name in {"memory_bytes", "flop", "bytes", "tier"}:
+                columns[name][runs] = column
+            else:  # those of a run that does not fit stay unknown
+                columns[name][runs[fits]] = column[fits]
+        columns["bound"][runs[~fits]] = "memory_capacity"
+        columns["reason"][runs[~fits]] = [_short(size) for size in short[~fits].tolist()]
+        self._add_prices(price, runs)
+
+    def _add_prices(self, price: DevicePrice, runs: IntArray) -> None:
+        if price.usd_per_hour is None:
+            return
+        columns = self.columns
+        columns["usd_per_hour"][runs] = price.usd_per_hour
+        columns["offer"][runs] = price.offer or ""
+        costs: tuple[tuple[str, str, Callable[[FloatArray, FloatArray], FloatArray]], ...] = (
+            ("cost_usd_per_1000", "throughput_per_s", usd_per_1000_inferences),
+            ("cost_usd_per_million_tokens", "tokens_per_s", usd_per_million_tokens),
+        )
+        for name, rate_name, cost in costs:
+            rated = runs[columns[rate_name][runs] > 0]  # NaN where there is no rate
+            hourly = np.full(len(rated), price.usd_per_hour)
+            columns[name][rated] = cost(hourly, columns[rate_name][rated])
 
 
-def _check_sizes(
-    run: ResolvedRun, options: RunOptions, answer: Mapping[str, NDArray[Any]], runs: IntArray
-) -> None:
-    """Refuse sizes that a single run refuses: the ends of each column are checked for all."""
-    for name in SHAPE_COLUMNS:
-        for value in {int(answer[name][runs].min()), int(answer[name][runs].max())}:
-            if getattr(run, name) != value:
-                sizes = replace(options.shape, **{name: value})
-                with _of_row(runs[answer[name][runs] == value][0]):
-                    resolve(run.workload, run.device, replace(options, shape=sizes))
+def _short(missing_bytes: float) -> str:
+    return f"does not fit: {missing_bytes / 1e9:,.1f} GB short"
 
 
 def _is_covered(run: ResolvedRun) -> bool:
@@ -368,72 +429,3 @@ def _prices_rows_alone(device: DeviceProfile, heap: str) -> bool:
     from accelsim.cost.cpu.calibrated import parameters_for
 
     return heap == "default" and parameters_for(device.name) is None
-
-
-def _one_by_one(
-    answer: dict[str, NDArray[Any]],
-    runs: IntArray,
-    workload: str,
-    device: str,
-    asked: Mapping[str, NDArray[Any]],
-    options: RunOptions,
-    price: PriceChoice,
-) -> None:
-    for place in runs.tolist():
-        sizes = {name: int(asked[name][place]) for name in SHAPE_COLUMNS}
-        shape = {name: value for name, value in sizes.items() if value != _LEFT_OUT}
-        try:
-            result = estimate(workload, device, options, price, **shape)  # type: ignore[arg-type]
-        except (UnsupportedOperatorError, DoesNotFitError) as error:
-            answer["reason"][place] = str(error)
-            continue
-        # tokens of pictures are in the length of a prompt
-        for name in ("seq_len", *_FLOAT_FIGURES, *_WORD_FIGURES[:-1], "fits"):
-            value = getattr(result, name)
-            if value is not None:
-                answer[name][place] = value
-        if not result.fits:
-            answer["reason"][place] = _short(result.memory_short_bytes)
-
-
-def _short(missing_bytes: float) -> str:
-    return f"does not fit: {missing_bytes / 1e9:,.1f} GB short"
-
-
-def _answer_chunk(
-    answer: dict[str, NDArray[Any]], runs: IntArray, run: ResolvedRun, price: DevicePrice
-) -> None:
-    sizes = {name: answer[name][runs] for name in SHAPE_COLUMNS}
-    try:
-        figures = scenario_figures(run, sizes)
-    except UnsupportedOperatorError as error:
-        answer["reason"][runs] = str(error)
-        return
-    available = run.available_bytes
-    short = np.maximum(0.0, figures["memory_bytes"] - available)
-    fits = short <= 0
-    for name, column in figures.items():
-        always = name in {"memory_bytes", "flop", "bytes", "tier"}
-        answer[name][runs] = column if always else np.where(fits, column, _missing(column))
-    answer["memory_short_bytes"][runs], answer["fits"][runs] = short, fits
-    answer["bound"][runs[~fits]] = "memory_capacity"
-    answer["reason"][runs[~fits]] = [_short(value) for value in short[~fits].tolist()]
-    _add_prices(answer, runs, price)
-
-
-def _missing(column: NDArray[Any]) -> Any:
-    return "" if column.dtype == object else np.nan
-
-
-def _add_prices(answer: dict[str, NDArray[Any]], runs: IntArray, price: DevicePrice) -> None:
-    if price.usd_per_hour is None:
-        return
-    answer["usd_per_hour"][runs], answer["offer"][runs] = price.usd_per_hour, price.offer or ""
-    costs: tuple[tuple[str, str, Callable[..., FloatArray]], ...] = (
-        ("cost_usd_per_1000", "throughput_per_s", usd_per_1000_inferences),
-        ("cost_usd_per_million_tokens", "tokens_per_s", usd_per_million_tokens),
-    )
-    for name, rate_name, cost in costs:
-        known = runs[answer[rate_name][runs] > 0]  # NaN where there is no rate
-        rate = answer[rate_name][known]
-        answer[name][known] = cost(np.full(len(known), price.usd_per_hour), rate)

@@ -81,10 +81,9 @@ def fitting_changes(run: ResolvedRun, passes: RunPasses) -> tuple[FittingChange,
         _device(run, passes),
         _device_count(run, weights),
     )
-    enough = tuple(change for change in changes if change is not None)
-    offload = _offload(run)
-    more = (None if enough else _devices(run, weights), offload)
-    return (*enough, *(change for change in more if change is not None))
+    sufficient = tuple(filter(None, changes))
+    several = None if sufficient else _devices(run, weights)
+    return (*sufficient, *filter(None, (several, _offload(run))))
 
 
 def _needed_bytes(run: ResolvedRun) -> float:
@@ -92,20 +91,19 @@ def _needed_bytes(run: ResolvedRun) -> float:
 
 
 def _first_fit(
-    run: ResolvedRun, what: str, runs: Iterator[tuple[str | int, ResolvedRun]]
+    run: ResolvedRun, option: str, runs: Iterator[tuple[str | int, ResolvedRun]]
 ) -> FittingChange | None:
-    room = run.available_bytes
     for value, changed in runs:
         with suppress(InputError):
             needed = _needed_bytes(changed)
-            if needed <= room:
-                return FittingChange(what, value, needed)
+            if needed <= run.available_bytes:
+                return FittingChange(option, value, needed)
     return None
 
 
 def _precision(run: ResolvedRun, weight_bytes: float) -> FittingChange | None:
     """The widest narrower precision that stack and device run, of those whose weights alone fit;
-    first those that change the weights alone.
+    first those that change the weights alone. Estimate: weights take their formats' mean bits.
     """
     computes = run.device.peak_flop_per_s.keys()
     most_bytes = run.available_bytes * _MIX_MARGIN
@@ -123,31 +121,43 @@ def _precision(run: ResolvedRun, weight_bytes: float) -> FittingChange | None:
 
 
 def _batch(run: ResolvedRun, passes: RunPasses) -> FittingChange | None:
-    """The largest batch that fits: memory grows by the same with each sample."""
+    """The largest batch that fits. Estimate: memory grows by the same with each sample."""
     if run.batch == 1:
         return None
-    one = replace(run, batch=1, accumulation=1)
-    first = _needed_bytes(one)
-    each = (passes.memory.total_bytes - first) / (run.batch - 1)
-    room = run.available_bytes
-    if first > room or each <= 0:
+    single = replace(run, batch=1, accumulation=1)
+    most = _most_units(run, passes, run.batch, single)
+    if most is None:
         return None
-    most = min(run.batch - 1, 1 + int((room - first) / each))
-    return _first_fit(run, "batch", ((b, replace(one, batch=b)) for b in (most, max(most - 1, 1))))
+    batches = (most, max(most - 1, 1))
+    return _first_fit(run, "batch", ((b, replace(single, batch=b)) for b in batches))
+
+
+def _most_units(run: ResolvedRun, passes: RunPasses, units: int, single: ResolvedRun) -> int | None:
+    """Samples or tokens that fit, of so many that do not. Estimate: memory is a line in them.
+
+    Args:
+        run: A run of `units`.
+        passes: Its passes.
+        units: Samples of its batch, or tokens of its prompt.
+        single: The run of one of them.
+    """
+    single_bytes = _needed_bytes(single)
+    unit_bytes = (passes.memory.total_bytes - single_bytes) / (units - 1)
+    room_bytes = run.available_bytes - single_bytes
+    if room_bytes < 0 or unit_bytes <= 0:
+        return None
+    return min(units - 1, 1 + int(room_bytes / unit_bytes))
 
 
 def _seq_len(run: ResolvedRun, passes: RunPasses) -> FittingChange | None:
-    """The longest prompt that fits: memory grows by about the same with each token. None with
-    pictures, whose tokens are not asked for as a length.
+    """The longest prompt that fits. Estimate: memory grows by about the same with each token. None
+    with pictures, whose tokens are not asked for as a length.
     """
     if not run.output_len or run.seq_len <= 1 or run.images:
         return None
-    first = _needed_bytes(replace(run, seq_len=1))
-    each = (passes.memory.total_bytes - first) / (run.seq_len - 1)
-    room = run.available_bytes - first
-    if room <= 0 or each <= 0:
+    most = _most_units(run, passes, run.seq_len, replace(run, seq_len=1))
+    if most is None:
         return None
-    most = min(run.seq_len - 1, 1 + int(room / each))
     lengths = (max(1, int(most * share)) for share in _LENGTH_SHARES)
     return _first_fit(run, "seq_len", ((n, replace(run, seq_len=n)) for n in lengths))
 
@@ -179,8 +189,7 @@ def _device(run: ResolvedRun, passes: RunPasses) -> FittingChange | None:
     needed, share = passes.memory.total_bytes, run.stack.memory_fraction
     profiles = _profiles(str(run.device.device_class))
     for profile in sorted(profiles, key=lambda p: p.vendor != run.device.vendor):
-        computes = run.stack.runs(profile) and run.precision.compute in profile.peak_flop_per_s
-        if computes and available_bytes(profile, share) >= needed:
+        if _computes(run, profile) and available_bytes(profile, share) >= needed:
             return FittingChange("device", profile.name, needed)
     return None
 
@@ -200,9 +209,13 @@ def _device_count(run: ResolvedRun, weight_bytes: float) -> FittingChange | None
 def _devices(run: ResolvedRun, weight_bytes: float) -> FittingChange | None:
     """The fewest of the class's largest device that the stack runs on."""
     for profile in reversed(_profiles(str(run.device.device_class))):
-        if not run.stack.runs(profile) or run.precision.compute not in profile.peak_flop_per_s:
-            continue
-        devices = _device_count(replace(run, device=profile), weight_bytes)
-        if devices is not None:
-            return replace(devices, what="devices", value=f"{devices.value} x {profile.name}")
+        if _computes(run, profile):
+            change = _device_count(replace(run, device=profile), weight_bytes)
+            if change is not None:
+                return replace(change, what="devices", value=f"{change.value} x {profile.name}")
     return None
+
+
+def _computes(run: ResolvedRun, device: DeviceProfile) -> bool:
+    """Whether the run's stack and precision are a device's, too."""
+    return run.stack.runs(device) and run.precision.compute in device.peak_flop_per_s
