@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from accelsim.arguments import checked
-from accelsim.catalog import device as catalog_device
 from accelsim.catalog import group_devices
 from accelsim.confidence.best import is_tie, near_best_probability
 from accelsim.confidence.quantiles import Z90
@@ -40,7 +39,7 @@ from accelsim.estimation.options import (
     options_and_price,
 )
 from accelsim.estimation.pareto import known_front
-from accelsim.estimation.resolution import resolve
+from accelsim.estimation.resolution import profile_of, resolve
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Document, Values
@@ -423,7 +422,7 @@ def _row(
     options: RunOptions,
     price: PriceChoice,
 ) -> ComparisonRow:
-    profile = catalog_device(device) if isinstance(device, str) else device
+    profile = profile_of(device)
     try:
         result = estimate(workload, profile, options, price)
     except (UnsupportedOperatorError, DoesNotFitError, OverBudgetError, PowerLimitError) as error:

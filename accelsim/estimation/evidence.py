@@ -83,7 +83,7 @@ class Evidence:
         """A warning where runs like it are far off."""
         if not self.is_far or self.median_ape_fraction is None:
             return ()
-        off = _range(list(self.median_ape_fraction))
+        off = _range(*self.median_ape_fraction)
         return (f"measured runs like this one were {off} off (median): do not choose by it alone",)
 
     def to_dict(self) -> Document:
@@ -136,10 +136,10 @@ def least_log_sigma(
         spreads: As in `residual_log_sigma`.
     """
     overlay = None if tier is ParameterTier.SPEC else fitted_parameters(device.name)
-    own = overlay.held_out.log_sigma if overlay is not None and overlay.held_out else 0.0
+    held_out = overlay.held_out.log_sigma if overlay is not None and overlay.held_out else 0.0
     if _has_own_rows(device.device_class, tier):
-        return own
-    return max(own, residual_log_sigma(str(device.device_class), setting, spreads))
+        return held_out
+    return max(held_out, residual_log_sigma(str(device.device_class), setting, spreads))
 
 
 def residual_log_sigma(device_class: str, setting: Setting, spreads: Values | None = None) -> float:
@@ -154,8 +154,8 @@ def residual_log_sigma(device_class: str, setting: Setting, spreads: Values | No
         setting: Of the run.
         spreads: Of measured runs, by `residual_places`; those that ship where None.
     """
-    known = shipped_evidence()["spreads"] if spreads is None else spreads
-    groups = [known[place] for place in residual_places(device_class, setting) if place in known]
+    spreads = shipped_evidence()["spreads"] if spreads is None else spreads
+    groups = [spreads[key] for key in residual_places(device_class, setting) if key in spreads]
     enough = _enough(groups)
     measured = [float(group["log_sigma"]) for group in groups[: enough + 1]]
     of_others = [
@@ -180,13 +180,13 @@ def _enough(groups: Sequence[Values]) -> int:
 
 def _interval_basis(device_class: str, setting: Setting) -> str:
     """Which larger group an interval is taken from, in words; empty where the nearest will do."""
-    known = shipped_evidence()["spreads"]
-    places = [place for place in residual_places(device_class, setting) if place in known]
-    enough = _enough([known[place] for place in places])
+    spreads = shipped_evidence()["spreads"]
+    keys = [key for key in residual_places(device_class, setting) if key in spreads]
+    enough = _enough([spreads[key] for key in keys])
     if enough <= 0:
         return ""
-    near, far = known[places[0]], known[places[enough]]
-    mode, model = (places[enough].split()[part] for part in (1, 3))
+    near, far = spreads[keys[0]], spreads[keys[enough]]
+    _, mode, _, model = keys[enough].split()
     kind = " ".join(word.replace("-", " ") for word in (mode, model) if word != "*") or "all"
     return (
         f"; those measured are of {_plural('system', near['origins'])}, so the interval is no "
@@ -212,14 +212,14 @@ def evidence(
     if device_class == "fpga" and tier != "spec":
         basis = f"fitted on published throughput of DPUs, Vitis AI {_overlay_releases(base)}"
     if tier != "spec":
-        own = _own_check(rows, basis) if base == "local/cpu" else None
-        own = own or _own_operators(base, rows, basis)
-        if own is not None:
-            return own
-    evidence = _nearest(base, device_class, basis, rows, setting)
-    if _has_own_rows(device_class, tier) or evidence.scope == "none":
-        return evidence
-    return replace(evidence, sentence=evidence.sentence + _interval_basis(device_class, setting))
+        calibrated = _own_check(rows, basis) if base == "local/cpu" else None
+        calibrated = calibrated or _own_operators(base, rows, basis)
+        if calibrated is not None:
+            return calibrated
+    nearest = _nearest(base, device_class, basis, rows, setting)
+    if _has_own_rows(device_class, tier) or nearest.scope == "none":
+        return nearest
+    return replace(nearest, sentence=nearest.sentence + _interval_basis(device_class, setting))
 
 
 def _nearest(device: str, device_class: str, basis: str, rows: int, setting: Setting) -> Evidence:
@@ -262,19 +262,18 @@ def _count(runs: Runs) -> str:
     return _plural("whole-model run", sum(run["rows"] for run in runs))
 
 
-def _of_runs(basis: str, measured_rows: int, runs: Runs, scope: str, what: str) -> Evidence:
+def _of_runs(basis: str, measured_rows: int, runs: Runs, scope: str, subject: str) -> Evidence:
     medians, p90s = ([run[name] for run in runs] for name in ("median", "p90"))
     count = sum(run["rows"] for run in runs)
     suites = ", ".join(dict.fromkeys(run["suite"] for run in runs))
     verb = "was" if count == 1 else "were"
     if len(runs) == 1:
-        errors = f"within {_range(medians)} (median), {_range(p90s)} (p90)"
+        errors = _within(medians[0], p90s[0])
     else:
-        errors = f"off by {_range([min(medians), max(p90s)])} (least median to largest p90)"
-    words = f"{what} {verb} {errors} [{suites}]"
+        errors = f"off by {_range(min(medians), max(p90s))} (least median to largest p90)"
     devices = len({run["profile"] for run in runs})
     ranges = (min(medians), max(medians)), (min(p90s), max(p90s))
-    sentence = f"{basis}; {words}"
+    sentence = f"{basis}; {subject} {verb} {errors} [{suites}]"
     return Evidence(basis, measured_rows, scope, suites, count, devices, *ranges, sentence)
 
 
@@ -284,29 +283,25 @@ def _own_check(rows: int, basis: str) -> Evidence | None:
     """
     folder = calibration_folders()[0]
     try:
-        frozen, found = (
+        predictions, check = (
             read_json(folder / name, max_bytes=_MAX_CHECK_BYTES)
             for name in ("frozen.json", "results.json")
         )
+        is_current = check["frozen_hash"] == predictions["hash"]
         errors = [
             abs(row["predicted_s"] / row["measured_s"] - 1.0)
-            for row in found["results"]
-            if row["measured_s"] and row["threads"] and found["frozen_hash"] == frozen["hash"]
+            for row in (check["results"] if is_current else ())
+            if row["measured_s"] and row["threads"]
         ]
     except (InputError, KeyError, TypeError):
         return None
     if not errors:
         return None
-    median, p90 = (float(x) for x in np.quantile(errors, (0.5, 0.9)))
-    what = _plural("whole-model run", len(errors))
-    words = (
-        f"{what} on it {'was' if len(errors) == 1 else 'were'} within {_range([median])} "
-        f"(median), {_range([p90])} (p90)"
-    )
-    sentence = f"{basis}; {words} [accelsim calibrate check]"
-    return Evidence(
-        basis, rows, "this device", _CHECK, len(errors), 1, (median, median), (p90, p90), sentence
-    )
+    median, p90 = np.quantile(errors, (0.5, 0.9)).tolist()
+    runs = _plural("whole-model run", len(errors))
+    verb = "was" if len(errors) == 1 else "were"
+    finding = f"{runs} on it {verb} {_within(median, p90)} [accelsim calibrate check]"
+    return _of_device(basis, rows, _CHECK, len(errors), median, p90, finding)
 
 
 _MAX_CHECK_BYTES = 20_000_000
@@ -319,16 +314,25 @@ def _own_operators(device: str, rows: int, basis: str) -> Evidence | None:
     overlay = fitted_parameters(device)
     if overlay is None or overlay.held_out is None:
         return None
-    held = overlay.held_out
-    median, p90 = held.median_fraction, held.p90_fraction
-    words = (
-        f"{_plural('operator', held.rows)} left out of the fit lay within {_range([median])} "
-        f"(median), {_range([p90])} (p90); accelsim calibrate check measures whole models"
+    count, median, p90 = (
+        overlay.held_out.rows,
+        overlay.held_out.median_fraction,
+        overlay.held_out.p90_fraction,
     )
-    ends = (median, median), (p90, p90)
-    return Evidence(
-        basis, rows, "this device", "calibrate", held.rows, 1, *ends, f"{basis}; {words}"
+    finding = (
+        f"{_plural('operator', count)} left out of the fit lay {_within(median, p90)}; "
+        "accelsim calibrate check measures whole models"
     )
+    return _of_device(basis, rows, "calibrate", count, median, p90, finding)
+
+
+def _of_device(
+    basis: str, measured_rows: int, suite: str, rows: int, median: float, p90: float, finding: str
+) -> Evidence:
+    """What a calibration of the device itself found."""
+    ranges = (median, median), (p90, p90)
+    sentence = f"{basis}; {finding}"
+    return Evidence(basis, measured_rows, "this device", suite, rows, 1, *ranges, sentence)
 
 
 def _basis(device: str, tier: str, relatives: tuple[str, ...]) -> tuple[int, str]:
@@ -349,6 +353,10 @@ def _plural(noun: str, count: int) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def _range(values: list[float]) -> str:
-    low, high = (f"{100 * edge:.0f}" for edge in (min(values), max(values)))
+def _within(median: float, p90: float) -> str:
+    return f"within {_range(median, median)} (median), {_range(p90, p90)} (p90)"
+
+
+def _range(low_fraction: float, high_fraction: float) -> str:
+    low, high = f"{100 * low_fraction:.0f}", f"{100 * high_fraction:.0f}"
     return f"{low} %" if low == high else f"{low} to {high} %"

@@ -183,13 +183,13 @@ class Learned(BaseModel):
         fitted = {}
         for phase in dict.fromkeys(run.phase for run in self.ordered):
             runs = [run for run in self.ordered if run.phase == phase]
-            known = Runs(
+            measured = Runs(
                 [run.system.effects for run in runs],
                 [run.sizes for run in runs],
                 np.log([run.ratio for run in runs]),
                 np.array([run.log_sigma for run in runs]),
             )
-            fitted[str(phase)] = runs, Hierarchy.of(known, components(phase))
+            fitted[str(phase)] = runs, Hierarchy.of(measured, components(phase))
         return fitted
 
     def correction(self, system: System, log_sigma: float) -> Correction:
@@ -217,21 +217,22 @@ class Learned(BaseModel):
 
     def alike(self, system: System) -> list[LearnedRun]:
         """Runs that share something with one."""
-        places = {n for e in self._as_now(system).effects for n in self._places.get(e, ())}
-        return [self.ordered[place] for place in sorted(places)]
+        effects = self._as_now(system).effects
+        indices = {index for effect in effects for index in self._runs_with.get(effect, ())}
+        return [self.ordered[index] for index in sorted(indices)]
 
     @cached_property
-    def _places(self) -> dict[str, list[int]]:
-        """Places in `ordered` of the runs that have each effect."""
-        places: dict[str, list[int]] = {}
-        for place, run in enumerate(self.ordered):
+    def _runs_with(self) -> dict[str, list[int]]:
+        """Indices in `ordered` of the runs that have each effect."""
+        indices: dict[str, list[int]] = {}
+        for index, run in enumerate(self.ordered):
             for effect in run.system.effects:
-                places.setdefault(effect, []).append(place)
-        return places
+                indices.setdefault(effect, []).append(index)
+        return indices
 
     def basis(self, systems: Iterable[System]) -> str:
         """Which runs an answer is corrected by; empty where none is like it."""
-        sources = {run.source: None for one in systems for run in self.alike(one)}
+        sources = dict.fromkeys(run.source for system in systems for run in self.alike(system))
         files = ", ".join(dict.fromkeys(source.partition(", ")[0] for source in sources))
         runs = "run" if len(sources) == 1 else "runs"
         return f"; corrected by {len(sources):,} {runs} of yours ({files})" if sources else ""
@@ -240,7 +241,7 @@ class Learned(BaseModel):
         """What to know of a correction: runs of another version or driver, of nothing alike, or
         compared with predictions of another accelsim.
         """
-        return tuple(dict.fromkeys(note for one in systems if (note := self._note(one))))
+        return tuple(dict.fromkeys(filter(None, map(self._note, systems))))
 
     def _note(self, system: System) -> str:
         now = self._as_now(system)
@@ -267,7 +268,7 @@ class Learned(BaseModel):
     @property
     def far_runs(self) -> list[LearnedRun]:
         """Runs so far from others like them that they say nothing."""
-        return [runs[place] for runs, fit in self._by_phase.values() for place in fit.far_runs]
+        return [runs[index] for runs, fit in self._by_phase.values() for index in fit.far_runs]
 
 
 def read_learned(path: str | Path, name: str = "learned") -> Learned:
@@ -286,10 +287,10 @@ def read_learned(path: str | Path, name: str = "learned") -> Learned:
     if stamp is None:
         remedy = "Make one with accelsim learn FILE --out PROFILE."
         raise InvalidValueError(name, str(path), "a file that accelsim learn wrote", remedy)
-    return _kept(path, stamp)
+    return _read(path, stamp)
 
 
 @lru_cache(maxsize=8)
-def _kept(path: Path, _stamp: FileStamp) -> Learned:
+def _read(path: Path, _stamp: FileStamp) -> Learned:
     data = read_json(path, max_bytes=_MAX_BYTES)
     return validated(path, lambda: Learned.model_validate(data))

@@ -79,8 +79,8 @@ def model_kinds(kind: NDArray[np.integer[Any]], flop: FloatArray, *, generates: 
         return np.full(len(flop), "generation")
     share = flop[:, is_kind(kind, CONV_KINDS)].sum(axis=1) / np.maximum(flop.sum(axis=1), 1.0)
     attends = is_kind(kind, _ATTENTION).any() and not is_kind(kind, _LOOKUPS).any()
-    rest = "transformer" if attends else "other"
-    return np.where(share > _CONVOLUTIONAL, "convolution", rest)
+    without_convolutions = "transformer" if attends else "other"
+    return np.where(share > _CONVOLUTIONAL, "convolution", without_convolutions)
 
 
 def setting_of(

@@ -49,7 +49,8 @@ def with_host(
 
 
 def shared(device: Simulation, host: Simulation, share_fraction: float) -> Simulation:
-    """A simulation of a model that llama.cpp has two devices run, one after the other.
+    """A simulation of a model that llama.cpp has two devices run, one after the other. Estimate:
+    neither works while the other does.
 
     Of 32 tokens and more the device runs all layers, and reads those of the host for each
     microbatch (llama.cpp, pull request 6083, "offload large batches to GPU"; `-ub`, 512 by

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from accelsim import catalog
 from accelsim.arguments import checked
 from accelsim.cost import registry
 from accelsim.cost.table import CostTable, Execution
 from accelsim.dtype import Precision
 from accelsim.dtype import precision as find_precision
 from accelsim.errors import InvalidValueError
-from accelsim.estimation.resolution import resolve_host
+from accelsim.estimation.resolution import profile_of, resolve_host
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.retype import retype
@@ -49,7 +48,7 @@ def operator_costs(
     """
     if execution not in list(Execution):
         raise InvalidValueError("execution", execution, "one of " + ", ".join(Execution))
-    profile = catalog.device(device) if isinstance(device, str) else device
+    profile = profile_of(device)
     typed = graph if precision is None else retype(graph, find_precision(precision))
     parameters = registry.tier_parameters(profile, tier, heap=heap)
     return registry.operator_costs(

@@ -185,11 +185,11 @@ def run_options(options: RunOptions | None, keywords: Values) -> RunOptions:
         changes = {name: value for name, value in keywords.items() if name in names}
         if changes:
             chosen = replace(chosen, **{group: replace(getattr(chosen, group), **changes)})
-    own = {name: value for name, value in keywords.items() if name in _OWN_FIELDS}
-    unknown = keywords.keys() - own.keys() - set().union(*_GROUPS.values())
+    fields_of_run = {name: value for name, value in keywords.items() if name in _OWN_FIELDS}
+    unknown = keywords.keys() - _OWN_FIELDS - set().union(*_GROUPS.values())
     if unknown:
         raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
-    return replace(chosen, **own)
+    return replace(chosen, **fields_of_run)
 
 
 def of_mode(options: RunOptions, mode: str) -> RunOptions:
@@ -201,10 +201,8 @@ def of_mode(options: RunOptions, mode: str) -> RunOptions:
     """
     if mode != "training":
         return replace(options, mode=mode, training=TrainingOptions())
-    shape, model = (
-        replace(options.shape, output_len=None),
-        replace(options.model, expert_precision=None, kv_format=None),
-    )
+    shape = replace(options.shape, output_len=None)
+    model = replace(options.model, expert_precision=None, kv_format=None)
     return replace(options, mode=mode, shape=shape, model=model)
 
 

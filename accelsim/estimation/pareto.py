@@ -24,9 +24,9 @@ def pareto_mask(values: FloatArray) -> BoolArray:
         return _mask_of_three(np.pad(values, ((0, 0), (0, 3 - values.shape[1]))), left)
     keep = np.zeros(len(values), dtype=bool)
     while left.size:
-        first = values[left[0]]
-        keep[left[np.all(values[left] == first, axis=1)]] = True
-        left = left[np.any(values[left] < first, axis=1)]
+        best = values[left[0]]
+        keep[left[np.all(values[left] == best, axis=1)]] = True
+        left = left[np.any(values[left] < best, axis=1)]
     return keep
 
 
@@ -42,8 +42,8 @@ def known_front(values: FloatArray) -> BoolArray:
     front = np.zeros(len(values), dtype=bool)
     for has in np.unique(is_known, axis=0):
         rivals = np.flatnonzero(is_known[:, has].all(axis=1))
-        kept = rivals[pareto_mask(values[rivals][:, has])]
-        front[kept[(is_known[kept] == has).all(axis=1)]] = True
+        undominated = rivals[pareto_mask(values[rivals][:, has])]
+        front[undominated[(is_known[undominated] == has).all(axis=1)]] = True
     return front
 
 
@@ -54,7 +54,7 @@ def _mask_of_three(values: FloatArray, order: IntArray) -> BoolArray:
     keep = np.zeros(len(values), dtype=bool)
     seconds, thirds = list[float](), list[float]()  # that front: rising, falling
     previous, is_kept = None, False
-    for place, row in zip(order.tolist(), values[order].tolist(), strict=True):
+    for index, row in zip(order.tolist(), values[order].tolist(), strict=True):
         if row != previous:
             previous, (_, second, third) = row, row
             at = end = bisect_right(seconds, second)
@@ -63,5 +63,5 @@ def _mask_of_three(values: FloatArray, order: IntArray) -> BoolArray:
                 end += 1
             if is_kept:
                 seconds[at:end], thirds[at:end] = [second], [third]
-        keep[place] = is_kept
+        keep[index] = is_kept
     return keep

@@ -23,15 +23,14 @@ def limited(device: DeviceProfile, limit_w: float | None) -> DeviceProfile:
     """
     if limit_w is None:
         return device
-    own = device.power.limit_w
-    if not isinstance(device, GpuProfile) or own is None:
+    board_limit_w = device.power.limit_w
+    if not isinstance(device, GpuProfile) or board_limit_w is None:
         allowed = f"no limit of {device.name}: a GPU whose own power limit is known"
         raise PowerLimitError("power_limit_w", limit_w, allowed, "Leave --power-limit out.")
     least = background_power_w(device) or 0.0
-    if not least < limit_w <= own.value:
-        allowed = (
-            f"watts above {least:.0f}, which {device.name} draws without work, to {own.value:g}"
-        )
+    if not least < limit_w <= board_limit_w.value:
+        range_w = f"{least:.0f}, which {device.name} draws without work, to {board_limit_w.value:g}"
+        allowed = f"watts above {range_w}"
         raise PowerLimitError("power_limit_w", limit_w, allowed)
     return _under_limit(limit_w, Identity(device))
 

@@ -23,7 +23,13 @@ from accelsim.estimation.options import (
 from accelsim.estimation.power_limit import limited
 from accelsim.estimation.run import Mode, Offload, ResolvedRun
 from accelsim.estimation.stack_choice import choose_execution, choose_layout, choose_stack
-from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
+from accelsim.hardware.profile import (
+    AsicProfile,
+    CpuProfile,
+    DeviceProfile,
+    FpgaProfile,
+    GpuProfile,
+)
 from accelsim.plain import Document
 from accelsim.workloads.model import Workload
 from accelsim.workloads.sharding import WHOLE, Shard
@@ -83,11 +89,10 @@ def resolve(
     model = _captured(workload, chosen.mode)
     if not isinstance(model, Workload):
         model = workload_catalog.workload(str(model))
-    profile = catalog.device(device) if isinstance(device, str) else device
-    profile = limited(profile, chosen.power_limit_w)
+    profile = limited(profile_of(device), chosen.power_limit_w)
     mode = cast("Mode", _choice("mode", chosen.mode, get_args(Mode)))
     _check_used(chosen, model)
-    shape = chosen.shape
+    shape, training = chosen.shape, chosen.training
     batch = _size("batch", shape.batch, model.default.batch, 1)
     policy = _precision(chosen, model, profile, mode)
     stack = choose_stack(chosen.model, profile, mode, model, policy)
@@ -104,11 +109,11 @@ def resolve(
         seq_len=_sequence("seq_len", shape.seq_len, model.default.seq_len, model),
         output_len=0 if mode == "training" else _output_len(shape.output_len, model),
         image_size=_size("image_size", shape.image_size, model.default.image_size, 0),
-        optimizer=find_optimizer(chosen.training.optimizer or "adamw"),
-        accumulation=_accumulation(chosen.training.accumulation, batch),
-        recompute=_choice("recompute", chosen.training.recompute or "none", _RECOMPUTE),
-        lora_rank=_lora_rank(chosen.training.lora_rank),
-        document_len=_document_len(chosen.training.document_len, shape.seq_len, model),
+        optimizer=find_optimizer(training.optimizer or "adamw"),
+        accumulation=_accumulation(training.accumulation, batch),
+        recompute=_choice("recompute", training.recompute or "none", _RECOMPUTE),
+        lora_rank=_lora_rank(training.lora_rank),
+        document_len=_document_len(training.document_len, shape.seq_len, model),
         steps=_size("steps", shape.steps, 1, 1),
         fused_attention=chosen.model.fused_attention and stack.version.fused_attention,
         host=resolve_host(chosen.host),
@@ -121,6 +126,11 @@ def resolve(
     )
     run = _with_pictures(run, shape.images)
     return run if chosen.offload is None else with_offload(run, chosen.offload)
+
+
+def profile_of(device: str | DeviceProfile) -> DeviceProfile:
+    """The profile of a device that may be named."""
+    return catalog.device(device) if isinstance(device, str) else device
 
 
 def _with_pictures(run: ResolvedRun, images: int | None) -> ResolvedRun:
@@ -286,11 +296,9 @@ def resolve_host(host: str | DeviceProfile | None) -> CpuProfile | GpuProfile | 
         UnknownNameError: If there is no device of that name.
         InvalidValueError: If it is not a CPU or GPU.
     """
-    profile = catalog.device(host) if isinstance(host, str) else host
-    if profile is not None and not isinstance(profile, (CpuProfile, GpuProfile)):
-        raise InvalidValueError(
-            "host", getattr(profile, "name", profile), "a CPU or GPU, which run every operator"
-        )
+    profile = None if host is None else profile_of(host)
+    if isinstance(profile, FpgaProfile | AsicProfile):
+        raise InvalidValueError("host", profile.name, "a CPU or GPU, which run every operator")
     return profile
 
 
@@ -302,23 +310,19 @@ def _check_used(options: RunOptions, workload: Workload) -> None:
     """
     family, shape = workload.family, options.shape
     if options.mode == "training":
-        unused = _unused_in_training(options)
+        unused = _unused_in_training(options, workload)
     else:
         unused = _unused_in_inference(options, workload)
     if family is not None and not family.image and not shape.images:
         unused["image_size"] = shape.image_size or None, f"{workload.name} takes no images"
     if family is None or not family.steps:
         unused["steps"] = shape.steps, f"{workload.name} takes one pass"
-    if family is None and options.mode == "training":
-        why = "the training step of a captured module is what was captured"
-        for name in ("recompute", "lora_rank", "document_len"):
-            unused[name] = getattr(options.training, name), why
     refuse_unused(unused)
 
 
-def _unused_in_training(options: RunOptions) -> _Unused:
-    why = "training generates nothing"
-    return {
+def _unused_in_training(options: RunOptions, workload: Workload) -> _Unused:
+    why, training = "training generates nothing", options.training
+    unused: _Unused = {
         "output_len": (options.shape.output_len or None, why),
         "kv_format": (options.model.kv_format, why),
         "steps": (options.shape.steps, why),
@@ -329,6 +333,12 @@ def _unused_in_training(options: RunOptions) -> _Unused:
         ),
         "offload": (options.offload, "all layers are trained on their devices"),
     }
+    if workload.family is None:
+        why = "the training step of a captured module is what was captured"
+        unused["recompute"] = training.recompute, why
+        unused["lora_rank"] = training.lora_rank, why
+        unused["document_len"] = training.document_len, why
+    return unused
 
 
 def _unused_in_inference(options: RunOptions, workload: Workload) -> _Unused:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,7 +134,9 @@ class PassResult:
         return replace(self, energy_j=_sum(self.energy_j, idle._idle_j(self.steady_state_s)))
 
     def _idle_j(self, time_s: float) -> float | None:
-        """Energy of the device while it does nothing; None where that is unknown."""
+        """Energy of the device while it does nothing; None where that is unknown. Estimate: its
+        idle power is constant.
+        """
         if self.energy_j is None or not self.steady_state_s:
             return None
         return (self.energy_j - self.dynamic_energy_j) / self.steady_state_s * time_s
@@ -223,7 +225,8 @@ class Schedule:
         dispatch_s: FloatArray,
         settings: DeviceSettings,
     ) -> Schedule:
-        """The schedule of one batch of scenarios.
+        """The schedule of one batch of scenarios: longest paths in maxima and sums (Baccelli et
+        al., Synchronization and Linearity, 1992).
 
         Args:
             lowered: The scenarios.
@@ -255,13 +258,16 @@ class Schedule:
         )
 
     def latency_and_period_s(self) -> tuple[FloatArray, FloatArray]:
-        """End of the first iteration, and time between the last two once they come evenly."""
+        """End of the first iteration, and time between the last two once they come evenly: the
+        period of a recurrence in maxima and sums (Baccelli et al., 1992).
+        """
         count, warm_up = len(self.busy_s), _WARM_UP
         ends = self._ends(warm_up + 1)
         latency_s, period_s = ends[0], ends[-1] - ends[-2]
         pending = ~self._is_steady(ends)
         iterations = warm_up + 1
-        while pending.any() and self._may_go_on(iterations):
+        event_count = self.launch_count + _EVENTS_IN_ROWS
+        while pending.any() and 4 * iterations * event_count <= _MAX_ROWS:
             warm_up *= 4
             iterations = warm_up + 1
             ends = self._ends(iterations)
@@ -269,25 +275,25 @@ class Schedule:
             pending &= ~self._is_steady(ends)
         return latency_s, np.broadcast_to(period_s, (count,))
 
-    def _may_go_on(self, iterations: int) -> bool:
-        return 4 * iterations * (self.launch_count + _EVENTS_IN_ROWS) <= _MAX_ROWS
-
     def _ends(self, iterations: int) -> list[FloatArray]:
-        """Ends of the iterations: two input buffers, host and copy engine and device in order."""
+        """Ends of the iterations: two input buffers, host and copy engine and device in order.
+
+        A recurrence in maxima and sums (Baccelli et al., Synchronization and Linearity, 1992).
+        """
         free = np.zeros_like(self.busy_s)
         copied, issued, ends = free, free, [free, free]  # two iterations before the first
         for _ in range(iterations):
             copied = np.maximum(copied, ends[-2]) + self.copy_s
-            held = ends[-1] if self.synchronize else ends[-2]
-            issue_start = np.maximum(issued, held)
+            released = ends[-1] if self.synchronize else ends[-2]
+            issue_start = np.maximum(issued, released)
             issued = issue_start + self.issue_s
-            start = np.maximum(np.maximum(ends[-1], copied), held)
+            start = np.maximum(np.maximum(ends[-1], copied), released)
             ends.append(np.maximum(start + self.busy_s, issue_start + self.issued_to_end_s))
         return ends[2:]
 
     def _is_steady(self, ends: Sequence[FloatArray]) -> BoolArray:
         """See `accelsim.simulation.device`: the last two iterations took the same time, no less
-        than the busiest stage needs.
+        than the busiest stage needs (Baccelli et al., 1992: such a recurrence becomes periodic).
         """
         last_s, before_s = ends[-1] - ends[-2], ends[-2] - ends[-3]
         needed_s = np.maximum(np.maximum(self.issue_s, self.busy_s), self.copy_s)
@@ -296,7 +302,7 @@ class Schedule:
 
     def bound(
         self, time_s: FloatArray, bound: NDArray[np.int8], launches: IntArray
-    ) -> NDArray[Any]:
+    ) -> NDArray[np.object_]:
         """The stage with the largest demand; of compute, what most of its time goes to.
 
         Args:
@@ -308,8 +314,7 @@ class Schedule:
         sums = np.stack([np.where(bound == int(code), weighted, 0.0).sum(axis=1) for code in Bound])
         if self.is_captured:
             sums[Bound.DISPATCH] += self.dispatch_s @ launches
-        within = np.array([code.label for code in Bound], dtype=object)[sums.argmax(axis=0)]
+        bounds = np.array([code.label for code in Bound], dtype=object)[sums.argmax(axis=0)]
         stages = np.stack([self.issue_s, self.busy_s, self.copy_s]).argmax(axis=0)
-        named = np.array(["dispatch", "compute", "link"], dtype=object)[stages]
-        found: NDArray[Any] = np.where(stages == 1, within, named)
-        return found
+        names = np.array(["dispatch", "compute", "link"], dtype=object)[stages]
+        return np.where(stages == 1, bounds, names)

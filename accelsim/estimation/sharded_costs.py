@@ -86,17 +86,19 @@ def rank_costs(
         InvalidValueError: If there are collectives but no cluster.
         UnsupportedOperatorError: Naming the first row that the device cannot run.
     """
-    steps = [False] * len(graphs) if decodes is None else decodes
-    every = list(zip(graphs, runs, steps, strict=True))
-    if len(every) < 2 or not isinstance(runs[0].device, GpuProfile) or runs[0].host is not None:
-        return [run_costs(graph, run, parameters, is_decode=step) for graph, run, step in every]
+    decodes = [False] * len(graphs) if decodes is None else decodes
+    if len(graphs) < 2 or not isinstance(runs[0].device, GpuProfile) or runs[0].host is not None:
+        return [
+            run_costs(graph, run, parameters, is_decode=is_decode)
+            for graph, run, is_decode in zip(graphs, runs, decodes, strict=True)
+        ]
     ends = np.cumsum([0, *map(len, graphs)])
-    whole = _many_costs(concatenate(graphs), ends, runs, parameters)
-    parts = (whole.part(slice(begin, end)) for begin, end in pairwise(ends.tolist()))
+    costs = _many_costs(concatenate(graphs), ends, runs, parameters)
+    tables = (costs.part(slice(begin, end)) for begin, end in pairwise(ends.tolist()))
     effect = runs[0].stack_effect
     return [
-        on_stack(table, graph, effect, is_decode=step)
-        for table, (graph, _, step) in zip(parts, every, strict=True)
+        on_stack(table, graph, effect, is_decode=is_decode)
+        for table, graph, is_decode in zip(tables, graphs, decodes, strict=True)
     ]
 
 
@@ -129,16 +131,16 @@ def _many_costs(
         parameters: Parameters of the device's class; those of the runs' tier where None.
     """
     run = runs[0]
-    known = run.parameters if parameters is None else parameters
+    if parameters is None:
+        parameters = run.parameters
     joins = is_kind(graph.kind, COLLECTIVE_KINDS)
-    is_joined = bool(joins.any())
-    computed = graph.take(~joins) if is_joined else graph
-    if is_joined and run.cluster is None:
+    if not joins.any():
+        return operator_costs(graph, run.device, run.execution, parameters, host=run.host)
+    if run.cluster is None:
         remedy = "See: accelsim clusters list."
         raise InvalidValueError("cluster", None, "the cluster that joins the ranks", remedy)
-    table = operator_costs(computed, run.device, run.execution, known, host=run.host)
-    if not is_joined or run.cluster is None:
-        return table
+    computed = graph.take(~joins)
+    table = operator_costs(computed, run.device, run.execution, parameters, host=run.host)
     return _with_collectives(table, graph, joins, ends, runs, run.cluster)
 
 
@@ -183,7 +185,7 @@ def _with_collectives(
 
 def _times_s(
     graph: OperatorGraph,
-    places: IntArray,
+    rows: IntArray,
     of_run: IntArray,
     runs: Sequence[ResolvedRun],
     cluster: Cluster,
@@ -192,24 +194,25 @@ def _times_s(
 
     Args:
         graph: Rows of all runs.
-        places: Collectives among them, shape (k,).
+        rows: Collectives among them, shape (k,).
         of_run: Run of each.
         runs: The runs.
         cluster: What joins the ranks.
     """
     from accelsim.cost.collective import collectives_s
 
-    times, sigmas = np.zeros(len(places)), np.zeros(len(places))
+    times, sigmas = np.zeros(len(rows)), np.zeros(len(rows))
     group_axis = DIMENSIONS[OperatorKind.ALL_REDUCE].index("group")
-    kinds, groups = graph.kind[places], graph.dims[places, group_axis]
+    kinds, groups = graph.kind[rows], graph.dims[rows, group_axis]
     gathers, experts = runs[0].stack.gathers_tokens, _experts_of_token(runs[0])
     for kind, group in {*zip(kinds.tolist(), groups.tolist(), strict=True)}:
         same = (kinds == kind) & (groups == group)
-        where = [rank_group(ParallelGroup(group), run.shard) for run in runs]
-        size, stride = np.array([(ranks.size, ranks.stride) for ranks in where])[of_run[same]].T
+        payload_bytes = graph.dims[rows[same], 0]
+        ranks = [rank_group(ParallelGroup(group), run.shard) for run in runs]
+        size, stride = np.array([(each.size, each.stride) for each in ranks])[of_run[same]].T
         times[same], sigmas[same] = collectives_s(
             OperatorKind(kind),
-            graph.dims[places[same], 0],
+            payload_bytes,
             size,
             stride,
             cluster,
@@ -217,12 +220,12 @@ def _times_s(
             gathers=gathers,
         )
         if (kind, group) == (OperatorKind.ALL_REDUCE, ParallelGroup.TENSOR):
-            own_s = _own_all_reduce_s(graph.dims[places[same], 0], where[0], runs[0], cluster)
-            times[same] = np.minimum(times[same], own_s)
+            stack_s = _stack_all_reduce_s(payload_bytes, ranks[0], runs[0], cluster)
+            times[same] = np.minimum(times[same], stack_s)
     return times, sigmas
 
 
-def _own_all_reduce_s(
+def _stack_all_reduce_s(
     payload_bytes: IntArray, ranks: RankGroup, run: ResolvedRun, cluster: Cluster
 ) -> FloatArray | float:
     """All-reduces by the stack's own kernel; infinite where it has none, or not on these links.
@@ -233,8 +236,10 @@ def _own_all_reduce_s(
     from accelsim.hardware.placement import place
 
     start_s = run.stack.all_reduce_start_s(run.device)
-    levels = () if start_s is None or ranks.size == 1 else place(ranks, cluster).levels
-    if start_s is None or len(levels) != 1 or not levels[0].is_any_to_any:
+    if start_s is None or ranks.size == 1:
+        return np.inf
+    levels = place(ranks, cluster).levels
+    if len(levels) != 1 or not levels[0].is_any_to_any:
         return np.inf
     return direct_all_reduce_s(payload_bytes, ranks.size, start_s, levels[0].bandwidth_bytes_per_s)
 

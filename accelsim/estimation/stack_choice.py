@@ -42,15 +42,11 @@ def choose_stack(
     """
     if options.stack is not None:
         stack = stack_catalog.stack(options.stack)
+        _check_device(stack, device)
     else:
         generates = mode == "inference" and workload.autoregressive
         is_served = generates and not workload.default.target_len and options.execution is None
         stack = stack_catalog.default_stack(device, policy, is_served=is_served)
-    if not stack.runs(device):
-        names = [n for n in stack_catalog.stack_names() if stack_catalog.stack(n).runs(device)]
-        remedy = f"Stacks of this device: {', '.join(names)}."
-        reason = f"{stack.title} does not run on it"
-        raise UnsupportedOperatorError(device.name, f"stack {stack.name}", reason, remedy)
     if mode not in stack.modes:
         reason = f"stack {stack.name} runs {' and '.join(stack.modes)} alone"
         remedy = "Leave stack out, or choose pytorch."
@@ -66,6 +62,14 @@ def choose_stack(
     return stack
 
 
+def _check_device(stack: Stack, device: DeviceProfile) -> None:
+    if not stack.runs(device):
+        names = [n for n in stack_catalog.stack_names() if stack_catalog.stack(n).runs(device)]
+        remedy = f"Stacks of this device: {', '.join(names)}."
+        reason = f"{stack.title} does not run on it"
+        raise UnsupportedOperatorError(device.name, f"stack {stack.name}", reason, remedy)
+
+
 def choose_execution(
     options: ModelOptions, stack: Stack, device: DeviceProfile, mode: str
 ) -> Execution:
@@ -76,27 +80,32 @@ def choose_execution(
         InvalidValueError: If there is no such mode.
         UnsupportedOperatorError: If it is one of PyTorch and the device's stack is another.
     """
-    value, first = options.execution, next(iter(stack.paths.values()))
+    value, first_path = options.execution, next(iter(stack.paths.values()))
     if value is None:
         is_named = options.stack is not None or options.layout is not None
-        usual = first if is_named else stack_catalog.default_path(stack.paths, mode)
-        return Execution(usual.launch)
+        path = first_path if is_named else stack_catalog.default_path(stack.paths, mode)
+        return Execution(path.launch)
     if value not in list(Execution):
         raise InvalidValueError("execution", value, "one of " + ", ".join(Execution))
     if value == Execution.COMPILED_CALLS and not isinstance(device, GpuProfile):
         value = Execution.COMPILED  # calls take their time on GPUs alone
     if value in stack.paths:
         return Execution(stack.paths[value].launch)
+    _check_is_mode(value, options, stack)
+    if value == Execution.COMPILED:  # asked of every device of a comparison
+        return Execution(first_path.launch)
+    reason = f"that is a mode of pytorch; its usual stack is {stack.name}"
+    raise UnsupportedOperatorError(device.name, f"{value} execution", reason, "Leave it out.")
+
+
+def _check_is_mode(value: str, options: ModelOptions, stack: Stack) -> None:
+    """Refuse a mode that a version is too old for, or that a stack named beside it has not."""
     if value in stack.version.lacks_paths:
         allowed = f"one of {', '.join(stack.paths)}: {stack.label} has no {value} mode"
         raise InvalidValueError("execution", value, allowed, "Choose a newer version.")
     if options.stack is not None:
         allowed = f"no value: it is a mode of pytorch, and {stack.name} has one way to run"
         raise InvalidValueError("execution", value, allowed, "Leave execution out.")
-    if value == Execution.COMPILED:  # asked of every device of a comparison
-        return Execution(first.launch)
-    reason = f"that is a mode of pytorch; its usual stack is {stack.name}"
-    raise UnsupportedOperatorError(device.name, f"{value} execution", reason, "Leave it out.")
 
 
 def stack_path(stack: Stack, execution: Execution) -> StackPath:
@@ -125,40 +134,36 @@ def choose_layout(name: str | None, stack: Stack, execution: Execution) -> str:
 def own_kernels(stack: Stack, device: DeviceProfile) -> Document:
     """Fields of `StackEffect` for a stack that brings kernels of its own to a GPU.
 
-    A lane's multiply-add is two operations of the stated vector rate.
+    Estimate: a lane's multiply-add is two operations of the stated vector rate.
     """
     if not isinstance(device, GpuProfile):
         return {}
-    own, trained = stack.own_kernels, _training_kernels(stack, device)
-    if own is None:
-        return trained
+    kernels, effect = stack.own_kernels, _training_kernels(stack, device)
+    if kernels is None:
+        return effect
     machine = GpuMachine.of(device, GpuParameters.class_wide())
     byte_s, core_s = 1.0 / machine.stream_bytes_per_s, 0.0
-    if generation_of(device).is_reference and own.core_bytes is not None:
-        core_s = 1.0 / (machine.sm_count * machine.clock_hz * own.core_bytes)
-    weight_s = 2.0 * own.operations_per_weight / machine.vector_flop_per_s
-    kernels: Document = trained | {
-        "matrix_vector": MatrixVector(own.rows, weight_s, byte_s, max(byte_s, core_s)),
-        "wide_byte_s": byte_s * own.activations_in_32_bits,
-    }
-    sums = device.matrix_fp32_accumulate_flop_per_s.get(Dtype.FP16)
-    whole = device.matrix_flop_per_s.get(Dtype.FP16)
-    if own.sums_in_16_bits and sums is not None and whole is not None:
-        kernels["sums_ratio"] = sums.value / whole.value
-    return kernels
+    if generation_of(device).is_reference and kernels.core_bytes is not None:
+        core_s = 1.0 / (machine.sm_count * machine.clock_hz * kernels.core_bytes)
+    weight_s = 2.0 * kernels.operations_per_weight / machine.vector_flop_per_s
+    effect["matrix_vector"] = MatrixVector(kernels.rows, weight_s, byte_s, max(byte_s, core_s))
+    effect["wide_byte_s"] = byte_s * kernels.activations_in_32_bits
+    fp32_sums = device.matrix_fp32_accumulate_flop_per_s.get(Dtype.FP16)
+    fp16_sums = device.matrix_flop_per_s.get(Dtype.FP16)
+    if kernels.sums_in_16_bits and fp32_sums is not None and fp16_sums is not None:
+        effect["sums_ratio"] = fp32_sums.value / fp16_sums.value
+    return effect
 
 
 def _training_kernels(stack: Stack, device: GpuProfile) -> Document:
     """Fields of `StackEffect` for the attention and the casts of a trainer."""
-    training_kernels: Document = {}
-    peak = device.matrix_flop_per_s.get(Dtype.BF16)
-    name = stack.attention.get(device.architecture or "")
+    effect: Document = {}
+    architecture, peak = device.architecture, device.matrix_flop_per_s.get(Dtype.BF16)
+    name = stack.attention.get(architecture)
     if name is not None and peak is not None:
-        count = int(device.sm_count.value)
-        training_kernels["attention"] = attention_kernel(
-            name, device.architecture or "", peak.value, count
-        )
+        count = device.sm_count.value
+        effect["attention"] = attention_kernel(name, architecture, peak.value, count)
     if stack.cast_bytes:
         machine = GpuMachine.of(device, GpuParameters.class_wide())
-        training_kernels["cast_s"] = stack.cast_bytes / machine.stream_bytes_per_s
-    return training_kernels
+        effect["cast_s"] = stack.cast_bytes / machine.stream_bytes_per_s
+    return effect
