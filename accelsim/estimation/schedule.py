@@ -317,4 +317,5 @@ class Schedule:
         bounds = np.array([code.label for code in Bound], dtype=object)[sums.argmax(axis=0)]
         stages = np.stack([self.issue_s, self.busy_s, self.copy_s]).argmax(axis=0)
         names = np.array(["dispatch", "compute", "link"], dtype=object)[stages]
-        return np.where(stages == 1, bounds, names)
+        labels: NDArray[np.object_] = np.where(stages == 1, bounds, names)
+        return labels

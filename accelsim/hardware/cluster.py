@@ -166,11 +166,16 @@ class Cluster:
         if not 1 <= device_count <= MOST_DEVICES:
             raise InvalidValueError("device_count", device_count, f"1 to {MOST_DEVICES:,}")
         node_count = math.ceil(device_count / self.node.device_count)
-        taken = node_count * self.node.device_count
-        *below, last = (_cut(tier, taken) for tier in self.tiers)
-        if last.device_count < taken:
-            last = _resized(last, taken)
-        return replace(self, node_count=node_count, tiers=(*below, last))
+        taken_count = node_count * self.node.device_count
+        tiers = [
+            _resized(tier, taken_count)
+            if tier.dimensions and tier.device_count > taken_count
+            else tier
+            for tier in self.tiers
+        ]
+        if tiers[-1].device_count < taken_count:
+            tiers[-1] = _resized(tiers[-1], taken_count)
+        return replace(self, node_count=node_count, tiers=tuple(tiers))
 
     def with_contention(self, job_count: float) -> Cluster:
         """The cluster as one of several equal jobs sees it that share the network at all times.
@@ -183,12 +188,12 @@ class Cluster:
         """
         if not job_count >= 1:
             raise InvalidValueError("job_count", job_count, "at least 1 job")
-        own = 1 if self.node.device_count > 1 else 0
+        nearest_count = 1 if self.node.device_count > 1 else 0
         shared = (
             replace(tier, bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s / job_count)
-            for tier in self.tiers[own:]
+            for tier in self.tiers[nearest_count:]
         )
-        return replace(self, tiers=(*self.tiers[:own], *shared))
+        return replace(self, tiers=(*self.tiers[:nearest_count], *shared))
 
 
 @checked
@@ -247,14 +252,8 @@ class Fleet:
         return tuple(warning for cluster in clusters for warning in cluster.warnings)
 
 
-def _cut(tier: Tier, device_count: int) -> Tier:
-    """A torus that is larger than the devices taken, cut to them; any other tier as it is."""
-    if not tier.dimensions or tier.device_count <= device_count:
-        return tier
-    return _resized(tier, device_count)
-
-
 def _resized(tier: Tier, device_count: int) -> Tier:
+    """The tier with so many devices. Estimate: a torus takes the most compact shape."""
     if not tier.dimensions:
         return replace(tier, device_count=device_count)
     child_count = tier.device_count // math.prod(tier.dimensions)
@@ -281,5 +280,5 @@ def _factorizations(product: int, count: int, least: int = 1) -> Iterator[tuple[
         return
     for factor in range(least, math.isqrt(product) + 1):
         if product % factor == 0:
-            for rest in _factorizations(product // factor, count - 1, factor):
-                yield (factor, *rest)
+            for other_factors in _factorizations(product // factor, count - 1, factor):
+                yield (factor, *other_factors)

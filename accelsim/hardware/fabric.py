@@ -57,7 +57,7 @@ class Fabric:
 
     def protocol(self, name: str) -> Protocol:
         """The protocol of a name; a plain one where the fabric does not have it."""
-        return next((found for found in self.protocols if found.name == name), _ANY)
+        return next((protocol for protocol in self.protocols if protocol.name == name), _ANY)
 
 
 #: Links of no known class: one protocol, alpha plus size times beta.

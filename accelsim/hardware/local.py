@@ -103,21 +103,21 @@ def parse_cpuinfo(cpuinfo: str, meminfo: str = "") -> CpuFacts | None:
     entries = [_fields(block) for block in cpuinfo.split("\n\n") if "processor" in block]
     if not entries:
         return None
-    first = entries[0]
+    processor = entries[0]
     cores = {
         (entry.get("physical id", "0"), entry.get("core id", entry.get("processor", "")))
         for entry in entries
     }
     memory = re.search(r"MemTotal:\s+(\d+) kB", meminfo)
     return CpuFacts(
-        model_name=first.get("model name", first.get("CPU part", "unknown CPU")) or "unknown CPU",
-        vendor=first.get("vendor_id", first.get("CPU implementer", "unknown")) or "unknown",
+        model_name=processor.get("model name") or processor.get("CPU part") or "unknown CPU",
+        vendor=processor.get("vendor_id", processor.get("CPU implementer", "unknown")) or "unknown",
         vcpu_count=len(entries),
         core_count=max(1, len(cores)),
-        clock_hz=_clock_hz(first),
-        flags=frozenset((first.get("flags") or first.get("Features") or "").split()),
+        clock_hz=_clock_hz(processor),
+        flags=frozenset((processor.get("flags") or processor.get("Features") or "").split()),
         memory_bytes=float(memory[1]) * 1024 if memory else None,
-        cache_bytes=_kib(first.get("cache size", "")),
+        cache_bytes=_kib(processor.get("cache size", "")),
     )
 
 
@@ -218,29 +218,29 @@ def name_candidates(model_name: str) -> list[str]:
     return list(dict.fromkeys(name for name in (full, short, re.sub(r"^core-", "", short)) if name))
 
 
-def local_cpu_profile(facts: CpuFacts, known: CpuProfile | None) -> CpuProfile:
+def local_cpu_profile(facts: CpuFacts, model: CpuProfile | None) -> CpuProfile:
     """Profile of this machine's CPU, named ``local/cpu``.
 
     Args:
         facts: What the operating system says.
-        known: The catalogue's profile of the same model, if it has one.
+        model: The catalogue's profile of the same model, if it has one.
 
     Returns:
-        A slice of the known profile with as many vCPUs as are visible, else an estimate from the
+        A slice of the model's profile with as many vCPUs as are visible, else an estimate from the
         extensions listed.
     """
-    if known is not None:
-        threads = known.core_count.value * value_of(known.threads_per_core, 1)
-        memory = facts.memory_bytes
-        if memory is not None and memory > known.memory.capacity_bytes.value:
-            memory = None
-        taken = min(facts.vcpu_count, threads)
-        spec = SliceSpec(of=known.name, vcpu_count=taken, memory_bytes=memory)
-        title = f"this machine: {known.title}"
-        sliced = slice_device(known, spec, "local/cpu").model_copy(update={"title": title})
-        assert isinstance(sliced, CpuProfile)
-        return sliced
-    return _estimated(facts)
+    if model is None:
+        return _estimated(facts)
+    threads = model.core_count.value * value_of(model.threads_per_core, 1)
+    memory = facts.memory_bytes
+    if memory is not None and memory > model.memory.capacity_bytes.value:
+        memory = None
+    vcpu_count = min(facts.vcpu_count, threads)
+    spec = SliceSpec(of=model.name, vcpu_count=vcpu_count, memory_bytes=memory)
+    title = f"this machine: {model.title}"
+    sliced = slice_device(model, spec, "local/cpu").model_copy(update={"title": title})
+    assert isinstance(sliced, CpuProfile)
+    return sliced
 
 
 def _estimated(facts: CpuFacts) -> CpuProfile:
@@ -337,5 +337,5 @@ def _clock_hz(fields: Mapping[str, str]) -> float | None:
 
 
 def _kib(text: str) -> float | None:
-    found = re.match(r"(\d+) ?KB?\b", text)
-    return float(found[1]) * 1024 if found and int(found[1]) > 0 else None
+    match = re.match(r"(\d+) ?KB?\b", text)
+    return float(match[1]) * 1024 or None if match else None

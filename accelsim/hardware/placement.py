@@ -143,9 +143,8 @@ def place(group: RankGroup, cluster: Cluster) -> Placement:
     if needed > cluster.device_count:
         cluster = cluster.with_devices(needed)
     unit_sizes = [1, *(tier.device_count for tier in cluster.tiers)]
-    found = [_level(t, ranks, size) for t, size in zip(cluster.tiers, unit_sizes, strict=False)]
-    levels = tuple(level for level in found if level is not None)
-    return Placement(group.size, levels, cluster.warnings)
+    levels = (_level(t, ranks, size) for t, size in zip(cluster.tiers, unit_sizes, strict=False))
+    return Placement(group.size, tuple(filter(None, levels)), cluster.warnings)
 
 
 @frozen

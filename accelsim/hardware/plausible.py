@@ -56,16 +56,16 @@ def _numbers(profile: DeviceProfile) -> Iterator[tuple[str, float]]:
             yield f"{name} {_PER_PEAK}", value / peak
 
 
-def _fields(part: Any, name: str) -> Iterator[tuple[str, float]]:
+def _fields(value: Any, name: str) -> Iterator[tuple[str, float]]:
     """Numbers with a source, by dotted field; levels of memory by their place."""
-    if isinstance(part, Sourced):
-        yield name, part.value
+    if isinstance(value, Sourced):
+        yield name, value.value
         return
     items: Iterable[tuple[Any, Any]] = ()
-    if isinstance(part, FrozenModel | Mapping):
-        items = part.items() if isinstance(part, Mapping) else part
-    elif isinstance(part, tuple):
-        items = enumerate(part)
+    if isinstance(value, FrozenModel | Mapping):
+        items = value.items() if isinstance(value, Mapping) else value
+    elif isinstance(value, tuple):
+        items = enumerate(value)
     for key, inner in items:
         label = key.label if isinstance(key, Dtype) else str(key)
         yield from _fields(inner, f"{name}.{label}" if name else label)

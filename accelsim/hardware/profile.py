@@ -45,8 +45,8 @@ def _dtype(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if value.upper() not in Dtype.__members__:
-        known = ", ".join(d.label for d in Dtype)
-        raise ValueError(f"unknown dtype {value!r}; expected one of {known}")
+        labels = ", ".join(d.label for d in Dtype)
+        raise ValueError(f"unknown dtype {value!r}; expected one of {labels}")
     return Dtype[value.upper()]
 
 
@@ -501,10 +501,9 @@ def parse_device(data: Values) -> DeviceProfile:
     prepared = with_citations(data)
     if "class" in prepared:
         prepared["device_class"] = prepared.pop("class")
-    named = prepared.get("device_class")
-    model = _BY_CLASS.get(str(named))
-    if model is None:
-        if named is None:
-            raise ValueError("class is missing: expected cpu, gpu, fpga or asic")
-        raise ValueError(f"class {named!r} is not one of {', '.join(_BY_CLASS)}")
-    return model.model_validate(prepared)
+    device_class = prepared.get("device_class")
+    if device_class is None:
+        raise ValueError("class is missing: expected cpu, gpu, fpga or asic")
+    if str(device_class) not in _BY_CLASS:
+        raise ValueError(f"class {device_class!r} is not one of {', '.join(_BY_CLASS)}")
+    return _BY_CLASS[str(device_class)].model_validate(prepared)

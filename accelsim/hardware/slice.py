@@ -21,6 +21,7 @@ from pydantic import Field
 
 from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError
+from accelsim.frozen import frozen
 from accelsim.hardware.profile import (
     DEVICE_NAME,
     CpuProfile,
@@ -79,13 +80,13 @@ class SliceFile(FrozenModel):
     note: str | None = None
 
 
-def parse_slice_syntax(of: str, share: str, whole: DeviceProfile) -> SliceSpec:
+def parse_slice_syntax(device_name: str, share: str, device: DeviceProfile) -> SliceSpec:
     """Read the part of a name after ``@``.
 
     Args:
-        of: Name before the ``@``.
+        device_name: Name before the ``@``.
         share: ``8vcpu``, ``4cores``, ``28sm``, ``2g.20gb`` (MIG) or ``fraction=0.25``.
-        whole: The device named by ``of``; MIG profiles depend on it.
+        device: The device named by ``of``; MIG profiles depend on it.
 
     Returns:
         The slice it names.
@@ -93,21 +94,26 @@ def parse_slice_syntax(of: str, share: str, whole: DeviceProfile) -> SliceSpec:
     Raises:
         InvalidValueError: If the text is none of these, or the device has no MIG.
     """
-    if found := _COUNTED.match(share):
-        return _spec(of, share, f"{found[2].removesuffix('s')}_count", int(found[1]))
-    if found := _FRACTION.match(share):
-        return _spec(of, share, "fraction", float(found[1]))
-    if found := _MIG.match(share):
-        return _mig(of, share, int(found[1]), int(found[2]), whole)
+    amount: Document = {}
+    if match := _COUNTED.match(share):
+        amount = {f"{match[2].removesuffix('s')}_count": int(match[1])}
+    elif match := _FRACTION.match(share):
+        amount = {"fraction": float(match[1])}
+    if amount:
+        if not any(amount.values()):
+            raise InvalidValueError("device slice", share, "more than nothing")
+        return SliceSpec(of=device_name, **amount)
+    if match := _MIG.match(share):
+        return _mig(device_name, share, int(match[1]), int(match[2]), device)
     allowed = "8vcpu, 4cores, 28sm, 2g.20gb or fraction=0.25"
-    raise InvalidValueError("device slice", share, allowed, f"Write it as {of}@8vcpu.")
+    raise InvalidValueError("device slice", share, allowed, f"Write it as {device_name}@8vcpu.")
 
 
-def slice_device(whole: DeviceProfile, spec: SliceSpec, name: str) -> DeviceProfile:
+def slice_device(device: DeviceProfile, spec: SliceSpec, name: str) -> DeviceProfile:
     """Scale a CPU or GPU profile down to a slice.
 
     Args:
-        whole: The device to take from.
+        device: The device to take from.
         spec: What to take.
         name: Name of the slice.
 
@@ -117,32 +123,59 @@ def slice_device(whole: DeviceProfile, spec: SliceSpec, name: str) -> DeviceProf
     Raises:
         InvalidValueError: If the slice exceeds the whole, or the device's class has no slices.
     """
-    if isinstance(whole, CpuProfile):
-        cores = whole.core_count.value
-        threads = cores * value_of(whole.threads_per_core, 1)
-        share = _share(spec, {"vcpu_count": threads, "core_count": cores}, whole.name)
-        memory = _memory(whole, spec, share)
-        level_share = share
-        counts: tuple[str, ...] = _CPU_COUNTS
-        own: Document = {}
-    elif isinstance(whole, GpuProfile):
-        share = _share(spec, {"sm_count": whole.sm_count.value}, whole.name)
-        memory = _memory(whole, spec, share)
-        level_share = memory.capacity_bytes.value / whole.memory.capacity_bytes.value
-        counts = ("sm_count",)
-        table = "matrix_fp32_accumulate_flop_per_s"
-        own = {
-            "l2_bytes": _scaled(whole.l2_bytes, level_share, whole.name),
-            table: _scaled_rates(getattr(whole, table), share, whole.name),
-        }
+    if isinstance(device, CpuProfile):
+        cores = device.core_count.value
+        counts = {"vcpu_count": cores * value_of(device.threads_per_core, 1), "core_count": cores}
+    elif isinstance(device, GpuProfile):
+        counts = {"sm_count": device.sm_count.value}
     else:
         raise InvalidValueError(
-            "slice.of", whole.name, "a CPU or GPU", "Boards of other classes are rented whole."
+            "slice.of", device.name, "a CPU or GPU", "Boards of other classes are rented whole."
         )
-    levels = tuple(_level(level, whole, share, level_share) for level in whole.on_chip)
-    numbers = {field: _count(getattr(whole, field), share, whole.name) for field in counts}
-    changes = _common(whole, name, share) | {"memory": memory, "on_chip": levels, **numbers, **own}
-    return whole.model_copy(update=changes)
+    share = _Share(_compute_fraction(spec, counts, device.name), device.name)
+    memory = _memory(device, spec, share)
+    memory_fraction = memory.capacity_bytes.value / device.memory.capacity_bytes.value
+    is_gpu = isinstance(device, GpuProfile)
+    cache_share = _Share(memory_fraction, device.name) if is_gpu else share
+    changes = _common(device, name, share) | {
+        "memory": memory,
+        "on_chip": tuple(_level(level, device, share, cache_share) for level in device.on_chip),
+    }
+    if isinstance(device, CpuProfile):
+        changes["core_count"] = share.count(device.core_count)
+        changes["numa_node_count"] = share.count(device.numa_node_count)
+        changes["memory_channel_count"] = share.count(device.memory_channel_count)
+    else:
+        rates = device.matrix_fp32_accumulate_flop_per_s
+        changes["sm_count"] = share.count(device.sm_count)
+        changes["l2_bytes"] = cache_share.number(device.l2_bytes)
+        changes["matrix_fp32_accumulate_flop_per_s"] = share.rates(rates)
+    return device.model_copy(update=changes)
+
+
+@frozen
+class _Share:
+    """A share of a device's numbers, each of which is then derived."""
+
+    fraction: float
+    device: str
+
+    def number(self, number: Positive | None) -> Positive | None:
+        if number is None:
+            return None
+        source = f"{self.fraction:.4g} of {number.value:g} of {self.device}; {number.source}"
+        return _derived(number.value * self.fraction, source[:1000])
+
+    def rates(self, rates: Rates) -> dict[Dtype, Positive | None]:
+        return {dtype: self.number(rate) for dtype, rate in rates.items()}
+
+    def count(self, number: PositiveCount | None) -> PositiveCount | None:
+        """Units of the slice, rounded up, so that a slice of half a core still has one."""
+        if number is None:
+            return None
+        count = max(1, math.ceil(number.value * self.fraction - 1e-6))
+        source = f"{self.fraction:.4g} of {number.value} of {self.device}"
+        return PositiveCount(value=count, kind=SourceKind.DERIVED, source=source)
 
 
 #: Share of a unified memory that Metal lets a program take, up to so many GiB and above
@@ -151,77 +184,79 @@ _SMALL_GIB = 36.0
 _SMALL_SHARE = 2.0 / 3.0
 
 
-def with_memory(whole: DeviceProfile, capacity_bytes: float) -> DeviceProfile:
-    """The device as it is sold with less memory, which is as fast.
+def with_memory(device: DeviceProfile, capacity_bytes: float) -> DeviceProfile:
+    """The device as it is sold with less memory, which is as fast. Estimate: the share of a unified
+    memory that programs may take is that of logs of llama.cpp.
 
     Args:
-        whole: The device.
+        device: The device.
         capacity_bytes: Its memory.
 
     Raises:
         InvalidValueError: If that is nothing, or more than the profile has.
     """
-    level = whole.memory
+    level = device.memory
     if not capacity_bytes > 0:
         raise InvalidValueError("memory", capacity_bytes, "more than 0")
-    _at_most("memory", capacity_bytes, level.capacity_bytes, whole.name)
+    _at_most("memory", capacity_bytes, level.capacity_bytes, device.name)
     usable = level.usable_bytes
     if usable is not None:
         share = usable.value / level.capacity_bytes.value
         if level.is_unified and capacity_bytes <= _SMALL_GIB * 2**30:
             share = min(share, _SMALL_SHARE)
         usable = _derived(capacity_bytes * share, f"{share:.3g} of the memory")
-    sold = {"capacity_bytes": _derived(capacity_bytes, f"{whole.name} with less memory")}
+    sold = {"capacity_bytes": _derived(capacity_bytes, f"{device.name} with less memory")}
     memory = level.model_copy(update={**sold, "usable_bytes": usable})
-    return whole.model_copy(update={"memory": memory})
+    return device.model_copy(update={"memory": memory})
 
 
-_CPU_COUNTS = ("core_count", "numa_node_count", "memory_channel_count")
-
-
-def _spec(of: str, share: str, field: str, value: float) -> SliceSpec:
-    if value == 0:
-        raise InvalidValueError("device slice", share, "more than nothing")
-    return SliceSpec.model_validate({"of": of, field: value})
-
-
-def _mig(of: str, share: str, slices: int, memory_gib: int, whole: DeviceProfile) -> SliceSpec:
-    def refused(allowed: str) -> InvalidValueError:
-        return InvalidValueError("device slice", share, allowed)
-
-    if not isinstance(whole, GpuProfile) or not _has_mig(whole):
-        raise refused("a MIG profile of an A100, A30, H100 or H200")
-    most = 4 if whole.name.startswith("a30") else 7
-    if slices not in {1, 2, 3, 4, 7} or slices > most:
-        raise refused(f"1g, 2g, 3g, 4g or 7g, up to {most}g on {whole.name}")
-    architecture, total = whole.architecture, whole.sm_count.value
-    sm_count = _MIG_EXCEPTIONS.get((architecture, slices), slices * _MIG_SM_COUNT[architecture])
-    if slices == 7 and architecture == "Hopper":
-        sm_count = total
-    if sm_count > total:
-        raise refused(f"at most {total} SMs, not {sm_count}")
+def _mig(
+    device_name: str, share: str, slices: int, memory_gib: int, device: DeviceProfile
+) -> SliceSpec:
+    """A MIG instance of so many compute slices and GiB (NVIDIA MIG User Guide). Estimate: its name
+    may round the memory up by 5 %.
+    """
+    if not isinstance(device, GpuProfile) or not _has_mig(device):
+        allowed = "a MIG profile of an A100, A30, H100 or H200"
+        raise InvalidValueError("device slice", share, allowed)
+    sm_count = _mig_sm_count(share, slices, device)
     if memory_gib == 0:
-        raise refused("some memory")
-    capacity, asked = whole.memory.capacity_bytes.value, memory_gib * 1024.0**3
-    if asked > capacity * 1.05:
-        raise refused(f"at most the memory of {whole.name}")
-    return SliceSpec(of=of, sm_count=sm_count, memory_bytes=min(asked, capacity))
+        raise InvalidValueError("device slice", share, "some memory")
+    capacity_bytes, asked_bytes = device.memory.capacity_bytes.value, memory_gib * 1024.0**3
+    if asked_bytes > capacity_bytes * 1.05:
+        raise InvalidValueError("device slice", share, f"at most the memory of {device.name}")
+    memory_bytes = min(asked_bytes, capacity_bytes)
+    return SliceSpec(of=device_name, sm_count=sm_count, memory_bytes=memory_bytes)
 
 
-def _has_mig(whole: GpuProfile) -> bool:
-    data_centre = "HBM" in (whole.memory.technology or whole.memory.name)
-    return whole.vendor == "NVIDIA" and whole.architecture in _MIG_SM_COUNT and data_centre
+def _mig_sm_count(share: str, slices: int, device: GpuProfile) -> int:
+    architecture, total = device.architecture, device.sm_count.value
+    most = 4 if device.name.startswith("a30") else 7
+    if slices not in {1, 2, 3, 4, 7} or slices > most:
+        allowed = f"1g, 2g, 3g, 4g or 7g, up to {most}g on {device.name}"
+        raise InvalidValueError("device slice", share, allowed)
+    if slices == 7 and architecture == "Hopper":
+        return total
+    sm_count = _MIG_EXCEPTIONS.get((architecture, slices), slices * _MIG_SM_COUNT[architecture])
+    if sm_count > total:
+        raise InvalidValueError("device slice", share, f"at most {total} SMs, not {sm_count}")
+    return sm_count
 
 
-def _share(spec: SliceSpec, counts: Mapping[str, int], device: str) -> float:
+def _has_mig(device: GpuProfile) -> bool:
+    data_centre = "HBM" in (device.memory.technology or device.memory.name)
+    return device.vendor == "NVIDIA" and device.architecture in _MIG_SM_COUNT and data_centre
+
+
+def _compute_fraction(spec: SliceSpec, counts: Mapping[str, int], device: str) -> float:
     """Compute share of a slice, from whichever field gives it."""
     fields = ("fraction", "vcpu_count", "core_count", "sm_count")
-    given = {field: getattr(spec, field) for field in fields if getattr(spec, field) is not None}
+    amounts = {field: getattr(spec, field) for field in fields if getattr(spec, field) is not None}
     allowed = ", ".join(["fraction", *counts])
-    if len(given) != 1:
-        asked = f"exactly one of {allowed}"
-        raise InvalidValueError(f"slice of {device}", sorted(given) or None, asked)
-    ((field, value),) = given.items()
+    if len(amounts) != 1:
+        allowed_fields = f"exactly one of {allowed}"
+        raise InvalidValueError(f"slice of {device}", sorted(amounts) or None, allowed_fields)
+    ((field, value),) = amounts.items()
     if field == "fraction":
         return float(value)
     if field not in counts:
@@ -231,65 +266,63 @@ def _share(spec: SliceSpec, counts: Mapping[str, int], device: str) -> float:
     return float(value / counts[field])
 
 
-def _common(whole: CpuProfile | GpuProfile, name: str, share: float) -> Document:
-    tables = ("matrix_flop_per_s", "matrix_sparse_flop_per_s", "vector_flop_per_s")
+def _common(device: CpuProfile | GpuProfile, name: str, share: _Share) -> Document:
     power = PowerSpec(
-        limit_w=_scaled(whole.power.limit_w, share, whole.name),
-        idle_w=_scaled(whole.power.idle_w, share, whole.name),
+        limit_w=share.number(device.power.limit_w),
+        idle_w=share.number(device.power.idle_w),
         note="share of the whole device's power",
     )
     return {
         "name": name,
-        "title": f"{whole.title} ({share:.4g} of it)",
+        "title": f"{device.title} ({share.fraction:.4g} of it)",
         "aliases": (),
-        **{table: _scaled_rates(getattr(whole, table), share, whole.name) for table in tables},
+        "matrix_flop_per_s": share.rates(device.matrix_flop_per_s),
+        "matrix_sparse_flop_per_s": share.rates(device.matrix_sparse_flop_per_s),
+        "vector_flop_per_s": share.rates(device.vector_flop_per_s),
         "power": power,
         "peer_link": None,
         "launch_price_usd": None,
-        "slice_of": whole.slice_of or whole.name,
-        "slice_fraction": whole.slice_fraction * share,
+        "slice_of": device.slice_of or device.name,
+        "slice_fraction": device.slice_fraction * share.fraction,
     }
 
 
-def _memory(whole: CpuProfile | GpuProfile, spec: SliceSpec, share: float) -> MemoryLevel:
-    level = whole.memory
-    capacity = spec.memory_bytes
-    if capacity is None:
-        capacity = level.capacity_bytes.value * share
-    _at_most("slice.memory_bytes", capacity, level.capacity_bytes, whole.name)
-    memory_share = capacity / level.capacity_bytes.value
-    bandwidth_share = share if isinstance(whole, CpuProfile) else memory_share
-    bandwidth = _scaled(level.bandwidth_bytes_per_s, bandwidth_share, whole.name)
-    given = spec.memory_bandwidth_bytes_per_s
-    if given is not None:
-        field = "slice.memory_bandwidth_bytes_per_s"
-        _at_most(field, given, level.bandwidth_bytes_per_s, whole.name)
-        bandwidth = _derived(given, f"given for this slice of {whole.name}")
-    source = f"{memory_share:.4g} of the memory of {whole.name}"
+def _memory(device: CpuProfile | GpuProfile, spec: SliceSpec, share: _Share) -> MemoryLevel:
+    level, capacity_bytes = device.memory, spec.memory_bytes
+    if capacity_bytes is None:
+        capacity_bytes = level.capacity_bytes.value * share.fraction
+    _at_most("slice.memory_bytes", capacity_bytes, level.capacity_bytes, device.name)
+    memory_share = _Share(capacity_bytes / level.capacity_bytes.value, device.name)
+    bandwidth_share = share if isinstance(device, CpuProfile) else memory_share
+    bandwidth = bandwidth_share.number(level.bandwidth_bytes_per_s)
+    if spec.memory_bandwidth_bytes_per_s is not None:
+        field, stated = "memory_bandwidth_bytes_per_s", spec.memory_bandwidth_bytes_per_s
+        _at_most(f"slice.{field}", stated, level.bandwidth_bytes_per_s, device.name)
+        bandwidth = _derived(stated, f"given for this slice of {device.name}")
+    source = f"{memory_share.fraction:.4g} of the memory of {device.name}"
     changes = {
-        "capacity_bytes": _derived(capacity, source),
-        "usable_bytes": _scaled(level.usable_bytes, memory_share, whole.name),
+        "capacity_bytes": _derived(capacity_bytes, source),
+        "usable_bytes": memory_share.number(level.usable_bytes),
         "bandwidth_bytes_per_s": bandwidth,
     }
     return level.model_copy(update=changes)
 
 
 def _level(
-    level: MemoryLevel, whole: CpuProfile | GpuProfile, share: float, memory_share: float
+    level: MemoryLevel, device: CpuProfile | GpuProfile, share: _Share, cache_share: _Share
 ) -> MemoryLevel:
     """Private caches keep their size; a cache of the whole device is allotted by share, a GPU's by
     that of the memory.
     """
-    private = level.shared_by_core_count is not None
-    level_share = share if private else memory_share
-    changes: Document = {
-        "bandwidth_bytes_per_s": _scaled(level.bandwidth_bytes_per_s, level_share, whole.name)
-    }
-    if isinstance(whole, CpuProfile):
+    is_private = level.shared_by_core_count is not None
+    level_share = share if is_private else cache_share
+    changes: Document = {"bandwidth_bytes_per_s": level_share.number(level.bandwidth_bytes_per_s)}
+    if isinstance(device, CpuProfile):
         changes["note"] = None
-    if not private:
-        source = f"{level_share:.4g} of the {level.name} of {whole.name}"
-        changes["capacity_bytes"] = _derived(level.capacity_bytes.value * level_share, source)
+    if not is_private:
+        fraction = level_share.fraction
+        source = f"{fraction:.4g} of the {level.name} of {device.name}"
+        changes["capacity_bytes"] = _derived(level.capacity_bytes.value * fraction, source)
     return level.model_copy(update=changes)
 
 
@@ -300,24 +333,3 @@ def _at_most(field: str, value: float, most: Positive | None, device: str) -> No
 
 def _derived(value: float, source: str) -> Positive:
     return Positive(value=value, kind=SourceKind.DERIVED, source=source)
-
-
-def _scaled_rates(rates: Rates, share: float, device: str) -> dict[Dtype, Positive]:
-    scaled = {dtype: _scaled(rate, share, device) for dtype, rate in rates.items()}
-    return {dtype: rate for dtype, rate in scaled.items() if rate is not None}
-
-
-def _scaled(number: Positive | None, share: float, device: str) -> Positive | None:
-    if number is None:
-        return None
-    source = f"{share:.4g} of {number.value:g} of {device}; {number.source}"
-    return _derived(number.value * share, source[:1000])
-
-
-def _count(number: PositiveCount | None, share: float, device: str) -> PositiveCount | None:
-    """Units of the slice, rounded up, so that a slice of half a core still has one."""
-    if number is None:
-        return None
-    count = max(1, math.ceil(number.value * share - 1e-6))
-    source = f"{share:.4g} of {number.value} of {device}"
-    return PositiveCount(value=count, kind=SourceKind.DERIVED, source=source)

@@ -7,6 +7,7 @@ can check it. In YAML a source is a key of the file's ``sources`` table or a ful
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from enum import Enum, StrEnum
 from typing import Annotated, Any, Generic, Self, TypeVar
@@ -42,10 +43,6 @@ _PLAUSIBLE: Mapping[str, tuple[float, float]] = {
 }
 
 
-def _plausible_range(field: str) -> tuple[float, float] | None:
-    return next((ends for name, ends in _PLAUSIBLE.items() if field.endswith(name)), None)
-
-
 class FrozenModel(BaseModel):
     """Base of all boundary models: frozen, no unknown keys, no silent conversions, no NaN, and
     numbers of devices within what is plausible.
@@ -61,18 +58,20 @@ class FrozenModel(BaseModel):
 
     @model_validator(mode="after")
     def _is_plausible(self) -> Self:
-        for name, number in self._sourced():
-            ends = _plausible_range(name)
-            if ends is not None and not ends[0] <= number.value <= ends[1]:
-                allowed = f"expected {ends[0]:,g} to {ends[1]:,g}"
-                raise ValueError(f"{name} = {number.value:g} is not plausible: {allowed}")
+        for field, value in self:
+            numbers = value.values() if isinstance(value, Mapping) else (value,)
+            for number in numbers:
+                if isinstance(number, Sourced):
+                    _check_plausible(field, number.value)
         return self
 
-    def _sourced(self) -> Iterator[tuple[str, Sourced[Any]]]:
-        """Numbers with a source, by field; those of a mapping by its field."""
-        for name, value in self:
-            values = value.values() if isinstance(value, Mapping) else (value,)
-            yield from ((name, one) for one in values if isinstance(one, Sourced))
+
+def _check_plausible(field: str, value: float) -> None:
+    ranges = (ends for name, ends in _PLAUSIBLE.items() if field.endswith(name))
+    least, most = next(ranges, (-math.inf, math.inf))
+    if not least <= value <= most:
+        allowed = f"expected {least:,g} to {most:,g}"
+        raise ValueError(f"{field} = {value:g} is not plausible: {allowed}")
 
 
 class SourceKind(StrEnum):
