@@ -19,7 +19,7 @@ import numpy as np
 from accelsim.errors import InvalidValueError
 
 _T = TypeVar("_T", bound=Callable[..., Any])
-_Test = Callable[[Any], bool]
+_Test = Callable[[object], bool]
 
 
 def checked(target: _T) -> _T:
@@ -32,27 +32,35 @@ def checked(target: _T) -> _T:
     """
     if not isinstance(target, type):
         return _checked(target)
-    made: Any = target
-    made.__init__ = _checked(made.__init__)
-    return cast("_T", made)
+    wrapped: Any = target
+    wrapped.__init__ = _checked(wrapped.__init__)
+    return cast("_T", wrapped)
 
 
 def _checked(function: _T) -> _T:
     code, types = function.__code__, function.__annotations__
     positional = code.co_varnames[: code.co_argcount]
-    named = {*positional, *code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}
+    names = {*positional, *code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}
 
     @wraps(function)
     def call(*args: Any, **keywords: Any) -> Any:
         for name, value in (*zip(positional, args, strict=False), *keywords.items()):
-            if name in named and name in types and not _test(types[name])(value):
+            if name in names and name in types and not _test(types[name])(value):
                 raise InvalidValueError(name, value, _words(types[name]))
         return function(*args, **keywords)
 
     return cast("_T", call)
 
 
-def _is_several(value: Any) -> bool:
+def _is_truth(value: object) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, Real) and not _is_truth(value) and math.isfinite(value)
+
+
+def _is_several(value: object) -> bool:
     if isinstance(value, np.ndarray):
         return value.ndim > 0
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
@@ -62,10 +70,10 @@ def _is_array(kinds: str) -> _Test:
     return lambda value: isinstance(value, np.ndarray) and value.dtype.kind in kinds
 
 
-def _is_numeric(value: Any) -> bool:
+def _is_numeric(value: object) -> bool:
     """Whether it is a number, or an array of finite ones is made of it."""
     try:
-        numbers = np.asarray(value)
+        numbers: Any = np.asarray(value)
     except (TypeError, ValueError):
         return False
     return numbers.dtype.kind in "iuf" and bool(np.isfinite(numbers).all())
@@ -80,9 +88,9 @@ _FUNCTION: tuple[str, _Test] = "a function", callable
 _KINDS: Mapping[str, tuple[str, _Test]] = {
     "Any": ("any value", lambda _: True),
     "ArrayLike": ("finite numbers", _is_numeric),
-    "bool": ("True or False", lambda value: isinstance(value, bool | np.bool_)),
+    "bool": ("True or False", _is_truth),
     "int": ("an integer", lambda value: isinstance(value, Integral) and not _is_truth(value)),
-    "float": ("a finite number", lambda value: _is_number(value) and math.isfinite(value)),
+    "float": ("a finite number", _is_finite),
     "str": ("text", lambda value: isinstance(value, str)),
     "Path": ("a path", lambda value: isinstance(value, os.PathLike)),
     "FloatArray": ("an array of numbers", _is_array("iuf")),
@@ -100,28 +108,20 @@ _KINDS: Mapping[str, tuple[str, _Test]] = {
 }
 
 
-def _is_truth(value: Any) -> bool:
-    return isinstance(value, bool | np.bool_)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not _is_truth(value)
-
-
 @cache
 def _test(annotation: str) -> _Test:
     """Whether a value is of a type."""
-    parts = [_part(node) for node in _union(annotation)]
-    return parts[0] if len(parts) == 1 else lambda value: any(part(value) for part in parts)
+    tests = [_test_of(node) for node in _union(annotation)]
+    return tests[0] if len(tests) == 1 else lambda value: any(test(value) for test in tests)
 
 
 def _union(annotation: str) -> list[ast.expr]:
     """Types that are joined by bars."""
-    node, found = ast.parse(annotation, mode="eval").body, list[ast.expr]()
+    node, types = ast.parse(annotation, mode="eval").body, list[ast.expr]()
     while isinstance(node, ast.BinOp):
-        found.insert(0, node.right)
+        types.insert(0, node.right)
         node = node.left
-    return [node, *found]
+    return [node, *types]
 
 
 def _name(node: ast.expr) -> str:
@@ -129,21 +129,21 @@ def _name(node: ast.expr) -> str:
     return ast.unparse(node).partition("[")[0].rpartition(".")[2]
 
 
-def _part(node: ast.expr) -> _Test:
+def _test_of(node: ast.expr) -> _Test:
     name = _name(node)
     if name == "None":
         return lambda value: value is None
     if name not in _KINDS:
-        return lambda value: any(name == one.__name__ for one in type(value).__mro__)
-    whole = _KINDS[name][1]
+        return lambda value: name in {kind.__name__ for kind in type(value).__mro__}
+    is_of_kind = _KINDS[name][1]
     if _KINDS[name] not in (_SEVERAL, _TUPLE) or not isinstance(node, ast.Subscript):
-        return whole
+        return is_of_kind
     item = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
-    one = _test(ast.unparse(item))
-    return lambda value: whole(value) and all(map(one, _items(value)))
+    is_item = _test(ast.unparse(item))
+    return lambda value: is_of_kind(value) and all(map(is_item, _items(value)))
 
 
-def _items(value: Any) -> Iterable[Any]:
+def _items(value: object) -> Iterable[object]:
     """Items to test: one of a column of numpy, which are of one type, but for its numbers that may
     be none.
     """

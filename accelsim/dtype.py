@@ -346,11 +346,11 @@ def precision(name: str | Precision) -> Precision:
     if isinstance(name, Precision):
         return name
     key = name.lower().removeprefix("torch.")
-    found = PRECISIONS.get(_OTHER_NAMES.get(key, key))
-    if found is None:
-        known = ", ".join(PRECISIONS)
-        raise UnknownNameError("precision", name, PRECISIONS, f"Known precisions: {known}.")
-    return found
+    policy = PRECISIONS.get(_OTHER_NAMES.get(key, key))
+    if policy is None:
+        names = ", ".join(PRECISIONS)
+        raise UnknownNameError("precision", name, PRECISIONS, f"Known precisions: {names}.")
+    return policy
 
 
 def weight_format(field: str, name: str) -> StoredFormat:

@@ -125,19 +125,15 @@ class DoesNotFitError(InputError):
     def __init__(
         self, device: str, resource: str, needed: float, available: float, remedy: str = ""
     ) -> None:
-        self.device, self.resource, self.needed, self.available = (
-            device,
-            resource,
-            needed,
-            available,
-        )
         from accelsim.quantity import size, whole
 
-        say = size if "bytes" in resource else whole
-        what = resource.removesuffix("_bytes").removesuffix(" bytes").replace("_", " ")
+        self.device, self.resource = device, resource
+        self.needed, self.available = needed, available
+        write = size if "bytes" in resource else whole
+        name = resource.removesuffix("_bytes").removesuffix(" bytes").replace("_", " ")
         super().__init__(
-            f"{device} is {say(needed - available)} short of {what}: it has {say(available)}, and "
-            f"{say(needed)} are needed. {remedy}".rstrip()
+            f"{device} is {write(needed - available)} short of {name}: it has {write(available)}, "
+            f"and {write(needed)} are needed. {remedy}".rstrip()
         )
 
 

@@ -26,33 +26,34 @@ def frozen(cls: Any = None, /, *, eq: bool = True, repr: bool = True, **options:
     """``dataclasses.dataclass(frozen=True, slots=True)``; options are those of `dataclass`."""
     if cls is None:
         return partial(frozen, eq=eq, repr=repr, **options)
-    own = vars(cls)
-    made: Any = dataclass(cls, frozen=True, eq=False, repr=False, **{"slots": True, **options})
-    if repr and "__repr__" not in own:
-        made.__repr__ = _shown
+    attributes = vars(cls)
+    new_class: Any = dataclass(cls, frozen=True, eq=False, repr=False, **{"slots": True, **options})
+    if repr and "__repr__" not in attributes:
+        new_class.__repr__ = _shown
     if eq:
-        _compare_by_value(made, own)
-    return made
+        _compare_by_value(new_class, attributes)
+    return new_class
 
 
-def _compare_by_value(made: Any, own: Any) -> None:
+def _compare_by_value(new_class: Any, attributes: Any) -> None:
     """Have instances compare and hash by their fields, unless the class says how."""
-    compared = [one for one in fields(made) if one.compare]
-    values = attrgetter(*(one.name for one in compared), "__class__")
-    hashed = attrgetter(*(one.name for one in compared if one.hash is not False), "__class__")
+    compared = [entry for entry in fields(new_class) if entry.compare]
+    values = attrgetter(*(entry.name for entry in compared), "__class__")
+    hashed_names = (entry.name for entry in compared if entry.hash is not False)
+    hashed = attrgetter(*hashed_names, "__class__")
 
     def is_equal(self: object, other: object) -> Any:
         if other.__class__ is not self.__class__:
             return NotImplemented
         return values(self) == values(other)
 
-    if "__eq__" not in own:
-        made.__eq__ = is_equal
-    if own.get("__hash__") is None:
-        made.__hash__ = lambda self: hash(hashed(self))
+    if "__eq__" not in attributes:
+        new_class.__eq__ = is_equal
+    if attributes.get("__hash__") is None:
+        new_class.__hash__ = lambda self: hash(hashed(self))
 
 
 def _shown(self: Any) -> str:
     """A call that makes an equal one."""
-    shown = (f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr)
+    shown = (f"{entry.name}={getattr(self, entry.name)!r}" for entry in fields(self) if entry.repr)
     return f"{self.__class__.__qualname__}({', '.join(shown)})"

@@ -47,9 +47,11 @@ def option(
         repeated: Whether the flag may stand several times; the field is a tuple then.
         within: Least and largest value; see `check_ranges`.
     """
-    said = {"help": about, "metavar": metavar, "flags": flags, "parse": parse, "scale": scale}
-    made: Any = field(default=default, metadata={**said, "repeated": repeated, "within": within})
-    return made  # type: ignore[no-any-return]
+    entries = {"help": about, "metavar": metavar, "flags": flags, "parse": parse, "scale": scale}
+    entry: Any = field(
+        default=default, metadata={**entries, "repeated": repeated, "within": within}
+    )
+    return entry  # type: ignore[no-any-return]
 
 
 def argument(about: str, metavar: str | None = None, default: T = REQUIRED) -> T:
@@ -59,8 +61,8 @@ def argument(about: str, metavar: str | None = None, default: T = REQUIRED) -> T
 
 def ranged(default: T, within: tuple[float, float]) -> T:
     """A field that is no flag, with its least and largest value; see `check_ranges`."""
-    made: Any = field(default=default, metadata={"within": within})
-    return made  # type: ignore[no-any-return]
+    entry: Any = field(default=default, metadata={"within": within})
+    return entry  # type: ignore[no-any-return]
 
 
 def check_ranges(options: Any) -> None:
@@ -106,13 +108,13 @@ def read_texts(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidValueError: If a text is of another form.
     """
-    found = dict(values)
+    keywords = dict(values)
     for entry in fields(kind):
         text, parse = values.get(entry.name), entry.metadata.get("parse")
         if parse and isinstance(text, str):
             value = parse(entry.name, text)
-            found[entry.name] = (value,) if entry.metadata["repeated"] else value
-    return found
+            keywords[entry.name] = (value,) if entry.metadata["repeated"] else value
+    return keywords
 
 
 def seconds(name: str, text: str) -> float:
@@ -157,10 +159,10 @@ def items(name: str, text: str) -> list[str]:
     Raises:
         InvalidValueError: If there is none.
     """
-    found = list(dict.fromkeys(words(name, text)))
-    if not found:
+    names = list(dict.fromkeys(words(name, text)))
+    if not names:
         raise InvalidValueError(name, text, "one value or more, separated by commas")
-    return found
+    return names
 
 
 def integers(name: str, text: str) -> tuple[int, ...]:
@@ -197,8 +199,8 @@ def of_parts(kind: type[T], pattern: str, form: str) -> Callable[[str, str], T]:
     """
 
     def read(name: str, text: str) -> T:
-        found = re.fullmatch(pattern, text)
-        return of_words(kind, found.groupdict() if found else {}, name, text, form)
+        match = re.fullmatch(pattern, text)
+        return of_words(kind, match.groupdict() if match else {}, name, text, form)
 
     return read
 
@@ -216,7 +218,7 @@ def of_words(kind: type[T], parts: Mapping[str, str], name: str, text: str, form
     Raises:
         InvalidValueError: If a word is no value of its field, or a field is missing or none.
     """
-    types = {one.name: str(one.type).partition(" ")[0] for one in fields(kind)}  # type: ignore[arg-type]
+    types = {entry.name: str(entry.type).partition(" ")[0] for entry in fields(kind)}  # type: ignore[arg-type]
     try:
         return kind(**{key: TYPES[types[key]](word) for key, word in parts.items() if word})
     except InvalidValueError:

@@ -182,8 +182,8 @@ def form_of(name: str) -> Writer | None:
         name: Of the figure, after a dot of a part of it: a rate as ``cost_usd_per_1000`` is
             written as what it is a rate of.
     """
-    for part in reversed(name.split(".")):
-        stem = f"_{part}".removesuffix("_low").removesuffix("_high")
+    for section in reversed(name.split(".")):
+        stem = f"_{section}".removesuffix("_low").removesuffix("_high")
         while stem:
             for ending, write in _FORMS.items():
                 if stem.endswith(ending):
@@ -202,22 +202,22 @@ def written(name: str, value: object) -> str:
         write = form_of(name) or (whole if isinstance(value, int) else decimal)
         return str(value) if name in _NAMES else write(value)
     if isinstance(value, Mapping) and value:
-        units = {str(key): one for key, one in value.items() if one is not None}
-        said = (
-            f"{words(key)} {written(key if form_of(key) else name, one)}"
-            for key, one in units.items()
-        )
-        return ", ".join(said)
+        return ", ".join(_named(str(key), name, v) for key, v in value.items() if v is not None)
     if isinstance(value, list | tuple | Mapping):
-        return ", ".join(written(name, one) for one in value) or "none"
+        return ", ".join(written(name, item) for item in value) or "none"
     return str(value)
+
+
+def _named(key: str, name: str, value: object) -> str:
+    """A figure of several, with what it is of: in its own unit, or in that of all."""
+    return f"{words(key)} {written(key if form_of(key) else name, value)}"
 
 
 def words(name: str) -> str:
     """A name of a figure as people read it, without the unit that its values have."""
-    field, dot, part = name.partition(".")
+    field, dot, section = name.partition(".")
     field = _UNIT_OF_RATE.sub("_per_", field)
-    return f"{_UNIT.sub('', field)}{dot and ', '}{part}".replace("_", " ")
+    return f"{_UNIT.sub('', field)}{dot and ', '}{section}".replace("_", " ")
 
 
 def value_at(values: Values, path: str) -> object:
@@ -228,11 +228,11 @@ def value_at(values: Values, path: str) -> object:
     """
     if path in values:
         return values[path]
-    first, dot, rest = path.partition(".")
-    inner = values[first]
+    key, dot, below = path.partition(".")
+    inner = values[key]
     if not dot or not isinstance(inner, Mapping):
         raise LookupError(path)
-    return value_at(inner, rest)
+    return value_at(inner, below)
 
 
 def say(text: str, values: Values) -> str:
@@ -249,14 +249,14 @@ def say(text: str, values: Values) -> str:
         LookupError: If there is no figure of a name outside of brackets.
     """
 
-    def part(found: re.Match[str]) -> str:
+    def optional(match: re.Match[str]) -> str:
         with suppress(LookupError):
-            told = (value_at(values, name) for name, _, _ in _FIGURE.findall(found[1]))
-            return found[1] if all(isinstance(one, float) or one for one in told) else ""
+            figures = (value_at(values, name) for name, _, _ in _FIGURE.findall(match[1]))
+            return match[1] if all(isinstance(value, float) or value for value in figures) else ""
         return ""
 
-    def figure(found: re.Match[str]) -> str:
-        value = value_at(values, found[1])
-        return "" if found[2] and value is None else written(found[3] or found[1], value)
+    def figure(match: re.Match[str]) -> str:
+        value = value_at(values, match[1])
+        return "" if match[2] and value is None else written(match[3] or match[1], value)
 
-    return _FIGURE.sub(figure, _OPTIONAL.sub(part, text))
+    return _FIGURE.sub(figure, _OPTIONAL.sub(optional, text))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import asdict, field
+from typing import TYPE_CHECKING, ClassVar
 
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
@@ -44,7 +44,7 @@ class Metric:
 
     def to_dict(self) -> dict[str, float | None]:
         """Value, low, high and level."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return asdict(self)
 
 
 @frozen
@@ -72,7 +72,7 @@ class Provenance:
         return {"version": self.version, "seed": self.seed, "data_hashes": self.data_hashes}
 
 
-def _digest(part: Any) -> str:
+def _digest(part: object) -> str:
     content = part() if callable(part) else part
     dumped = getattr(content, "model_dump_json", None)
     text = dumped() if dumped is not None else repr(content)
@@ -88,16 +88,14 @@ class Difference:
         after: Value in the other.
     """
 
-    before: Any
-    after: Any
+    before: object
+    after: object
 
     @property
     def ratio(self) -> float | None:
         """After over before; None where that has no meaning."""
-        numbers = (self.before, self.after)
-        if any(isinstance(x, bool) or not isinstance(x, int | float) for x in numbers):
-            return None
-        return self.after / self.before if self.before else None
+        before, after = _as_number(self.before), _as_number(self.after)
+        return after / before if before and after is not None else None
 
 
 class Result:
@@ -140,18 +138,18 @@ class Result:
         """`figures`, with the ends of their intervals by name under "low" and "high"."""
         metrics = self.metrics.items()
         low = {name: metric.low for name, metric in metrics}
-        return {**self.figures(), "low": low, "high": {name: one.high for name, one in metrics}}
+        return self.figures() | {"low": low, "high": {name: m.high for name, m in metrics}}
 
     def to_dict(self) -> Document:
         """Plain values, ready for JSON; unknown figures are None."""
         head = {"kind": self.kind, "schema_version": self.schema_version}
-        about = {
+        context = {
             "inputs": dict(self.inputs),
             "metrics": {name: metric.to_dict() for name, metric in self.metrics.items()},
             "provenance": self.provenance.to_dict(),
             "warnings": list(self.warnings),
         }
-        return head | self.figures() | about
+        return head | self.figures() | context
 
     def to_json(self) -> str:
         """`to_dict` as JSON text."""
@@ -196,9 +194,13 @@ class Result:
         return f"<table><caption>{caption}</caption>{rows}</table>"
 
 
-def json_text(document: Any) -> str:
+def json_text(document: object) -> str:
     """Strict JSON text of plain values: no NaN, indented by two."""
     return json.dumps(document, indent=2, allow_nan=False)
+
+
+def _as_number(value: object) -> float | None:
+    return None if isinstance(value, bool) or not isinstance(value, int | float) else value
 
 
 def _comparable(result: Result) -> Document:

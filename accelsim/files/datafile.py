@@ -22,7 +22,7 @@ from difflib import get_close_matches
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import yaml
 
@@ -33,6 +33,7 @@ from accelsim.units import si_key
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
 
 #: Largest file read unless the caller allows more.
 MAX_BYTES = 1_000_000
@@ -50,6 +51,8 @@ _WORDS: Mapping[str, bool | None] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _LARGEST_INTEGER = 2**63
+#: Events of a parser of YAML.
+_Event: TypeAlias = Any
 _SHOWN_PROBLEMS = 20
 
 T = TypeVar("T")
@@ -189,10 +192,10 @@ def parse_json(text: str, label: str = "<text>") -> Document:
         raise ProfileError(label, [str(refusal)]) from None
     except RecursionError:
         raise ProfileError(label, [_TOO_DEEP]) from None
-    found = _mapping(data, label)
-    if _is_too_deep(found):
+    mapping = _mapping(data, label)
+    if _is_too_deep(mapping):
         raise ProfileError(label, [_TOO_DEEP])
-    return found
+    return mapping
 
 
 def validated(path: Path, parse: Callable[[], T], data: Document | None = None) -> T:
@@ -235,7 +238,7 @@ def validation_problems(
         One text per problem, like ``line 12, power.limit_w: input should be greater than 0 (got
         -3)``.
     """
-    data: Any = entry
+    data: object = entry
     lines: Mapping[Location, int] = {}
     with suppress(ProfileError):
         if entry is None and path.suffix.lower() == ".json":
@@ -264,7 +267,7 @@ class _RefusedError(Exception):
     """Well-formed text that the reader does not accept; never leaves this module."""
 
 
-def _yaml_tree(text: str, label: str) -> tuple[Any, Mapping[Location, int]]:
+def _yaml_tree(text: str, label: str) -> tuple[object, Mapping[Location, int]]:
     """Plain Python values of a document, and the line of every entry."""
     reader = _Reader(text)
     try:
@@ -275,8 +278,8 @@ def _yaml_tree(text: str, label: str) -> tuple[Any, Mapping[Location, int]]:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1
         detail = getattr(error, "problem", None) or getattr(error, "reason", None) or "malformed"
-        said = _TOO_DEEP if _TOO_DEEP_TO_PARSE in detail else f"not valid YAML: {detail}"
-        raise ProfileError(label, [f"line {line}: {said}"]) from None
+        problem = _TOO_DEEP if _TOO_DEEP_TO_PARSE in detail else f"not valid YAML: {detail}"
+        raise ProfileError(label, [f"line {line}: {problem}"]) from None
 
 
 class _Reader:
@@ -284,9 +287,9 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self.lines: dict[Location, int] = {}
-        self._events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
+        self._events: Iterator[_Event] = yaml.parse(text, Loader=_LOADER)
 
-    def document(self) -> Any:
+    def document(self) -> object:
         """The one document."""
         root, documents = None, 0
         for event in self._events:
@@ -297,7 +300,7 @@ class _Reader:
                 root = self._value(event, ())
         return root
 
-    def _value(self, event: Any, location: Location) -> Any:
+    def _value(self, event: _Event, location: Location) -> object:
         """The value that starts with an event."""
         self.lines.setdefault(location, event.start_mark.line + 1)
         _check(event, location)
@@ -318,12 +321,12 @@ class _Reader:
             result[name] = self._value(next(self._events), (*location, name))
         return result
 
-    def _entries(self) -> Iterator[Any]:
+    def _entries(self) -> Iterator[_Event]:
         """First events of the entries up to the end of a mapping or sequence."""
         return takewhile(lambda event: not isinstance(event, yaml.CollectionEndEvent), self._events)
 
 
-def _check(event: Any, location: Location) -> None:
+def _check(event: _Event, location: Location) -> None:
     """Refuse an alias, a tag or an anchor."""
     if isinstance(event, yaml.AliasEvent):
         raise _refused(event, location, "aliases are not allowed; write the value out")
@@ -333,32 +336,32 @@ def _check(event: Any, location: Location) -> None:
         raise _refused(event, location, "anchors are not allowed; write the value out")
 
 
-def _key(event: Any, location: Location, found: Values) -> str:
+def _key(event: _Event, location: Location, entries: Values) -> str:
     """A key of a mapping beside those found before it."""
     _check(event, location)
     if not isinstance(event, yaml.ScalarEvent):
         raise _refused(event, location, "a key must be text")
-    if event.value in found:
+    if event.value in entries:
         raise _refused(event, location, f"duplicate key {_short(event.value)}")
     if event.value == "<<":
         raise _refused(event, location, "merge keys are not allowed; write the values out")
     return str(event.value)
 
 
-def _refused(event: Any, location: Location, reason: str) -> _RefusedError:
+def _refused(event: _Event, location: Location, reason: str) -> _RefusedError:
     return _RefusedError(f"{_place(event.start_mark.line + 1, location)}: {reason}")
 
 
-def _mapping(data: Any, label: str) -> Document:
+def _mapping(data: object, label: str) -> Document:
     if isinstance(data, dict):
         return data
-    what = "nothing" if data is None else f"a {type(data).__name__}"
+    kind = "nothing" if data is None else f"a {type(data).__name__}"
     raise ProfileError(
-        label, [f"line 1: expected 'key: value' entries at the top level, found {what}"]
+        label, [f"line 1: expected 'key: value' entries at the top level, found {kind}"]
     )
 
 
-def _scalar(text: str) -> Any:
+def _scalar(text: str) -> bool | float | str | None:
     if text in _WORDS:
         return _WORDS[text]
     if text[0].isalpha():
@@ -383,7 +386,7 @@ def _finite(digits: str) -> float:
     return value
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> Document:
+def _unique(pairs: list[tuple[str, object]]) -> Document:
     result = dict(pairs)
     if len(result) < len(pairs):
         names = [name for name, _ in pairs]
@@ -393,25 +396,25 @@ def _unique(pairs: list[tuple[str, Any]]) -> Document:
 
 
 def _is_too_deep(root: Document) -> bool:
-    level: list[Any] = [root]
+    level: list[Document | list[object]] = [root]
     for _ in range(MAX_DEPTH):
         children = (item.values() if isinstance(item, dict) else item for item in level)
-        level = [x for parts in children for x in parts if isinstance(x, (dict, list))]
+        level = [item for items in children for item in items if isinstance(item, dict | list)]
     return bool(level)
 
 
-def _problem(details: Any, data: Any, lines: Mapping[Location, int]) -> str:
+def _problem(details: ErrorDetails, data: object, lines: Mapping[Location, int]) -> str:
     location = _in_file(details["loc"], data)
     line = next(
         (lines[location[:n]] for n in range(len(location), -1, -1) if location[:n] in lines), None
     )
     message = _message(details)
-    given = details.get("input")
-    obvious = details["type"] == "missing" or isinstance(given, (Mapping, list))
-    return f"{_place(line, location)}: {message}" + ("" if obvious else f" (got {_short(given)})")
+    value = details.get("input")
+    obvious = details["type"] == "missing" or isinstance(value, (Mapping, list))
+    return f"{_place(line, location)}: {message}" + ("" if obvious else f" (got {_short(value)})")
 
 
-def _near(details: Any, missing: Sequence[Location]) -> str:
+def _near(details: ErrorDetails, missing: Sequence[Location]) -> str:
     """A missing field that a key which is none may stand for."""
     *parents, key = details["loc"] or ("",)
     if details["type"] != "extra_forbidden":
@@ -421,39 +424,39 @@ def _near(details: Any, missing: Sequence[Location]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def _message(details: Any) -> str:
+def _message(details: ErrorDetails) -> str:
     """pydantic's message, in this project's words where its own speak of types."""
-    message = str(details["msg"]).removeprefix("Value error, ")
+    message = details["msg"].removeprefix("Value error, ")
     if details["type"].startswith("model_") and "Sourced[" in message:
         return "a figure needs its source: write {value: ..., kind: datasheet, source: ...}"
     return message[:1].lower() + message[1:]
 
 
-def _in_file(loc: Location, data: Any) -> Location:
+def _in_file(loc: Location, data: object) -> Location:
     """Location as the file spells it: unit suffixes restored, and without the names of choices
     among types.
     """
     located: list[str | int] = []
-    named = [part for part in loc if not (isinstance(part, str) and part.endswith("]"))]
-    for depth, part in enumerate(named):
+    names = [name for name in loc if not (isinstance(name, str) and name.endswith("]"))]
+    for depth, name in enumerate(names):
         if isinstance(data, Mapping):
-            spelled = next((key for key in data if part in {key, si_key(key)[0]}), None)
+            spelled = next((key for key in data if name in {key, si_key(key)[0]}), None)
             if spelled is None:
-                return (*located, *named[depth:])
-            part = spelled  # noqa: PLW2901
-        elif not isinstance(data, list) or not isinstance(part, int) or part >= len(data):
+                return (*located, *names[depth:])
+            name = spelled  # noqa: PLW2901
+        elif not isinstance(data, list) or not isinstance(name, int) or name >= len(data):
             break
-        located.append(part)
-        data = data[part]
+        located.append(name)
+        data = data[name]
     return tuple(located)
 
 
 def _place(line: int | None, location: Location) -> str:
-    field = ".".join(str(part) for part in location)
+    field = ".".join(str(name) for name in location)
     parts = [f"line {line}"] if line is not None else []
     return ", ".join(parts + ([field] if field else [])) or "file"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     shown = repr(value)
     return shown if len(shown) <= 60 else shown[:57] + "..."

@@ -92,7 +92,7 @@ def _csv_lines(rows: Iterable[Sequence[object]]) -> str:
 
 def visible(text: str) -> str:
     """A text whose control characters are escapes, so that a terminal shows and does not obey."""
-    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def uniform_rows(rows: Sequence[Values], columns: Sequence[str] = ()) -> list[Document]:
@@ -112,7 +112,7 @@ def records(frame: pd.DataFrame) -> list[Document]:
     return [{str(name): None if x != x else x for name, x in row.items()} for row in rows]  # noqa: PLR0124
 
 
-def plain_values(value: Any) -> Any:
+def plain_values(value: object) -> Any:
     """Nested values as JSON can hold them: text keys, lists, None for NaN and infinity."""
     if isinstance(value, Mapping):
         return {str(key): plain_values(item) for key, item in value.items()}

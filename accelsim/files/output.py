@@ -126,23 +126,23 @@ def write_folder(path: Path, texts: Mapping[str, str], *, force: bool = False) -
     """
     check_folder(path, force=force)
     target = Path(os.path.realpath(path))
-    made, old = _temporary(target), _temporary(target)
+    new, old = _temporary(target), _temporary(target)
     try:
         if target.is_dir():
-            shutil.copytree(target, made, symlinks=True)
+            shutil.copytree(target, new, symlinks=True)
         for name, text in texts.items():
-            file = made / name
+            file = new / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8", newline="")
         if target.is_dir():
             target.rename(old)
-        made.rename(target)
+        new.rename(target)
     except (OSError, ValueError) as error:
         if old.is_dir() and not target.exists():
             old.rename(target)
         raise _refused(path, error) from None
     finally:
-        for left in (made, old):
+        for left in (new, old):
             shutil.rmtree(left, ignore_errors=True)
 
 

@@ -113,8 +113,11 @@ def check_density(text: str | bytes, label: str, most: int = MOST_VALUES) -> Non
     Raises:
         ProfileError: If it has more than `most`.
     """
-    marks: Any = (b",", b"[", b"{") if isinstance(text, bytes) else (",", "[", "{")
-    if sum(text.count(mark) for mark in marks) > most:
+    if isinstance(text, bytes):
+        count = sum(map(text.count, (b",", b"[", b"{")))
+    else:
+        count = sum(map(text.count, (",", "[", "{")))
+    if count > most:
         raise ProfileError(label, [f"more than {most:,} values, the most that are read"])
 
 

@@ -121,19 +121,19 @@ def _start(path: Path) -> tuple[bytes, int]:
             raise ProfileError(str(path), [f"cannot be read: {error.strerror}"]) from None
 
 
-def _safetensors(header: Any, data_bytes: int) -> TensorHeader:
+def _safetensors(header: object, data_bytes: int) -> TensorHeader:
     if not isinstance(header, dict) or len(header) > _MOST_TENSORS:
         raise _DamagedError("its header lists no tensors")
-    about = header.pop("__metadata__", {})
+    metadata = header.pop("__metadata__", {})
     tensors = {name: _entry(name, entry, data_bytes) for name, entry in header.items()}
-    return TensorHeader(about if isinstance(about, dict) else {}, tensors)
+    return TensorHeader(metadata if isinstance(metadata, dict) else {}, tensors)
 
 
-def _entry(name: str, entry: Any, data_bytes: int) -> StoredTensor:
+def _entry(name: str, entry: object, data_bytes: int) -> StoredTensor:
     match entry:
-        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(first), int(end)]}:
-            if all(type(n) is int and n >= 0 for n in shape) and 0 <= first <= end <= data_bytes:
-                return StoredTensor(tuple(shape), dtype, end - first)
+        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(begin), int(end)]}:
+            if all(type(n) is int and n >= 0 for n in shape) and 0 <= begin <= end <= data_bytes:
+                return StoredTensor(tuple(shape), dtype, end - begin)
     raise _DamagedError(f"the entry of {name[:80]!r} is wrong, or the file is cut off")
 
 
@@ -190,7 +190,7 @@ class _Reader:
         self.at += length
         return self.raw[self.at - length : self.at].decode("utf-8", "replace")
 
-    def _value(self, code: int) -> Any:
+    def _value(self, code: int) -> object:
         if code == _TEXT:
             return self._text()
         if code == _LIST:
@@ -199,7 +199,7 @@ class _Reader:
             raise _DamagedError(f"a value of kind {code}")
         return self._number(_NUMBERS[code])
 
-    def _list(self, code: int) -> tuple[Any, ...] | None:
+    def _list(self, code: int) -> tuple[object, ...] | None:
         """Numbers; None for words and for lists that are too long to be of layers."""
         count = self._count()
         if code == _TEXT:
@@ -217,11 +217,11 @@ class _Reader:
 
     def _skip_texts(self, count: int) -> None:
         """Go over texts: hundreds of thousands in a vocabulary."""
-        read, at, last = struct.Struct("<Q").unpack_from, self.at, len(self.raw) - 8
+        length_at, at, last = struct.Struct("<Q").unpack_from, self.at, len(self.raw) - 8
         for _ in range(count):
             if at > last:
                 raise _DamagedError("it ends within a list of texts")
-            at += 8 + read(self.raw, at)[0]
+            at += 8 + length_at(self.raw, at)[0]
         self.at = at
 
     def _tensor(self) -> tuple[str, StoredTensor, int]:
