@@ -199,13 +199,17 @@ def written(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        write = form_of(name) or (whole if isinstance(value, int) else decimal)
-        return str(value) if name in _NAMES else write(value)
+        return _written_number(name, value)
     if isinstance(value, Mapping) and value:
         return ", ".join(_named(str(key), name, v) for key, v in value.items() if v is not None)
     if isinstance(value, list | tuple | Mapping):
         return ", ".join(written(name, item) for item in value) or "none"
     return str(value)
+
+
+def _written_number(name: str, value: float) -> str:
+    write = form_of(name) or (whole if isinstance(value, int) else decimal)
+    return str(value) if name in _NAMES else write(value)
 
 
 def _named(key: str, name: str, value: object) -> str:
