@@ -33,7 +33,8 @@ _LONG_TIMES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 
 def amount(value: float | None, unit: str, *, small: bool = True) -> str:
-    """A quantity with an SI prefix: ``amount(0.0123, "J")`` is "12.3 mJ".
+    """A quantity with an SI prefix (BIPM, The International System of Units, 9th edition, 2019,
+    table 7): ``amount(0.0123, "J")`` is "12.3 mJ".
 
     Args:
         value: In the unit without prefix; None is unknown.
@@ -201,7 +202,7 @@ def written(name: str, value: object) -> str:
     if isinstance(value, int | float):
         return _written_number(name, value)
     if isinstance(value, Mapping) and value:
-        return ", ".join(_named(str(key), name, v) for key, v in value.items() if v is not None)
+        return _written_entries(name, value)
     if isinstance(value, list | tuple | Mapping):
         return ", ".join(written(name, item) for item in value) or "none"
     return str(value)
@@ -212,9 +213,14 @@ def _written_number(name: str, value: float) -> str:
     return str(value) if name in _NAMES else write(value)
 
 
-def _named(key: str, name: str, value: object) -> str:
-    """A figure of several, with what it is of: in its own unit, or in that of all."""
-    return f"{words(key)} {written(key if form_of(key) else name, value)}"
+def _written_entries(name: str, values: Mapping[str, object]) -> str:
+    """Figures with what each is of, in its own unit, or in that of all."""
+    texts = (
+        f"{words(key)} {written(key if form_of(key) else name, value)}"
+        for key, value in values.items()
+        if value is not None
+    )
+    return ", ".join(texts)
 
 
 def words(name: str) -> str:

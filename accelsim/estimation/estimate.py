@@ -314,7 +314,7 @@ def _estimate(run: ResolvedRun, passes: RunPasses, price: DevicePrice) -> Estima
     short = passes.memory.short_bytes(available)
     figures = _simulated_figures(run, simulated(run, passes), price)
     if short > 0:
-        figures |= {**dict.fromkeys(_OF_TIME), **_UNFITTING}
+        figures |= _UNFITTING
         from accelsim.estimation.fitting import fitting_changes
 
         figures["would_fit"] = fitting_changes(run, passes)
@@ -363,23 +363,9 @@ def _host_name(run: ResolvedRun) -> str | None:
 
 
 #: Figures that a run which does not fit has not.
-_OF_TIME = (
-    "latency_s",
-    "latency_low_s",
-    "latency_high_s",
-    "throughput_per_s",
-    "energy_j",
-    "average_power_w",
-    "cost_usd_per_1000",
-    "cost_usd_per_million_tokens",
-    "time_to_first_token_s",
-    "time_per_output_token_s",
-    "tokens_per_s",
-    "decode_tokens_per_s",
-    "energy_per_sample_j",
-    "extrapolated_fraction",
-)
 _UNFITTING: Values = {
+    **dict.fromkeys((*_GROUPS["timing"].split(), *_GROUPS["energy_use"].split())),
+    **dict.fromkeys(("cost_usd_per_1000", "cost_usd_per_million_tokens", "extrapolated_fraction")),
     "bound": "memory_capacity",
     "operators": (),
 }

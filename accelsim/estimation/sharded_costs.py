@@ -209,7 +209,8 @@ def _times_s(
         same = (kinds == kind) & (groups == group)
         payload_bytes = graph.dims[rows[same], 0]
         ranks = [rank_group(ParallelGroup(group), run.shard) for run in runs]
-        size, stride = np.array([(each.size, each.stride) for each in ranks])[of_run[same]].T
+        size = np.array([group_ranks.size for group_ranks in ranks])[of_run[same]]
+        stride = np.array([group_ranks.stride for group_ranks in ranks])[of_run[same]]
         times[same], sigmas[same] = collectives_s(
             OperatorKind(kind),
             payload_bytes,

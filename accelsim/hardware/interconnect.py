@@ -9,12 +9,13 @@ its network cards. A cluster repeats one node under ordered tiers, nearest first
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from accelsim.hardware.profile import with_citations
 from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sourced
+from accelsim.plain import Values
 
 Topology = Literal[
     "all_to_all",  # every pair has a link of its own; a device's bandwidth is split over its peers
@@ -189,7 +190,7 @@ _KINDS: dict[str, type[Link] | type[NodeProfile] | type[ClusterProfile]] = {
 }
 
 
-def parse_interconnect(data: Mapping[str, Any]) -> Link | NodeProfile | ClusterProfile:
+def parse_interconnect(data: Values) -> Link | NodeProfile | ClusterProfile:
     """Validate one link, node or cluster file (its ``kind`` says which).
 
     Raises:

@@ -8,7 +8,7 @@ each FLOP/s of the device's peak, which spans far less.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from accelsim.dtype import Dtype
 from accelsim.hardware.sourced import FrozenModel, Sourced
@@ -56,12 +56,12 @@ def _numbers(profile: DeviceProfile) -> Iterator[tuple[str, float]]:
             yield f"{name} {_PER_PEAK}", value / peak
 
 
-def _fields(value: Any, name: str) -> Iterator[tuple[str, float]]:
+def _fields(value: object, name: str) -> Iterator[tuple[str, float]]:
     """Numbers with a source, by dotted field; levels of memory by their place."""
     if isinstance(value, Sourced):
         yield name, value.value
         return
-    items: Iterable[tuple[Any, Any]] = ()
+    items: Iterable[tuple[object, object]] = ()
     if isinstance(value, FrozenModel | Mapping):
         items = value.items() if isinstance(value, Mapping) else value
     elif isinstance(value, tuple):

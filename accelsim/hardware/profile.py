@@ -41,7 +41,7 @@ class Dataflow(StrEnum):
     ROW_STATIONARY = "row_stationary"
 
 
-def _dtype(value: Any) -> Any:
+def _dtype(value: object) -> object:
     if not isinstance(value, str):
         return value
     if value.upper() not in Dtype.__members__:

@@ -124,8 +124,8 @@ def _walk(path: str, value: object) -> Iterator[tuple[str, Sourced[Any]]]:
     if isinstance(value, Sourced):
         yield path, value
     elif isinstance(value, BaseModel):
-        for name in type(value).model_fields:
-            yield from _walk(f"{path}.{name}" if path else name, getattr(value, name))
+        for name, item in value:
+            yield from _walk(f"{path}.{name}" if path else name, item)
     elif isinstance(value, Mapping):
         for key, item in value.items():
             yield from _walk(f"{path}.{_label(key)}", item)
