@@ -314,16 +314,13 @@ def _own_operators(device: str, rows: int, basis: str) -> Evidence | None:
     overlay = fitted_parameters(device)
     if overlay is None or overlay.held_out is None:
         return None
-    count, median, p90 = (
-        overlay.held_out.rows,
-        overlay.held_out.median_fraction,
-        overlay.held_out.p90_fraction,
-    )
+    held_out = overlay.held_out
+    median, p90 = held_out.median_fraction, held_out.p90_fraction
     finding = (
-        f"{_plural('operator', count)} left out of the fit lay {_within(median, p90)}; "
+        f"{_plural('operator', held_out.rows)} left out of the fit lay {_within(median, p90)}; "
         "accelsim calibrate check measures whole models"
     )
-    return _of_device(basis, rows, "calibrate", count, median, p90, finding)
+    return _of_device(basis, rows, "calibrate", held_out.rows, median, p90, finding)
 
 
 def _of_device(

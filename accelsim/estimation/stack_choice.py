@@ -42,11 +42,11 @@ def choose_stack(
     """
     if options.stack is not None:
         stack = stack_catalog.stack(options.stack)
-        _check_device(stack, device)
     else:
         generates = mode == "inference" and workload.autoregressive
         is_served = generates and not workload.default.target_len and options.execution is None
         stack = stack_catalog.default_stack(device, policy, is_served=is_served)
+    _check_device(stack, device)
     if mode not in stack.modes:
         reason = f"stack {stack.name} runs {' and '.join(stack.modes)} alone"
         remedy = "Leave stack out, or choose pytorch."
