@@ -250,8 +250,8 @@ def _has_mig(device: GpuProfile) -> bool:
 
 def _compute_fraction(spec: SliceSpec, counts: Mapping[str, int], device: str) -> float:
     """Compute share of a slice, from whichever field gives it."""
-    fields = ("fraction", "vcpu_count", "core_count", "sm_count")
-    amounts = {field: getattr(spec, field) for field in fields if getattr(spec, field) is not None}
+    fields = {"fraction", "vcpu_count", "core_count", "sm_count"}
+    amounts = spec.model_dump(include=fields, exclude_none=True)
     allowed = ", ".join(["fraction", *counts])
     if len(amounts) != 1:
         allowed_fields = f"exactly one of {allowed}"
