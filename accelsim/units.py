@@ -57,7 +57,7 @@ def si_key(key: str) -> tuple[str, float]:
     return key, 1.0
 
 
-def to_si(data: Any) -> Any:
+def to_si(data: object) -> Any:
     """Rename and scale every suffixed key of nested mappings and lists.
 
     A scaled entry is a number, a ``{"value": number, ...}`` mapping, or a mapping of such entries
@@ -76,7 +76,7 @@ def to_si(data: Any) -> Any:
         return [to_si(item) for item in data]
     if not isinstance(data, Mapping):
         return data
-    converted: dict[Any, Any] = {}
+    converted: dict[object, object] = {}
     for key, value in data.items():
         name, factor = si_key(key) if isinstance(key, str) else (key, 1.0)
         if name in converted:
@@ -85,7 +85,7 @@ def to_si(data: Any) -> Any:
     return converted
 
 
-def _scale(value: Any, factor: float) -> Any:
+def _scale(value: object, factor: float) -> object:
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
     if isinstance(value, (int, float)):

@@ -463,15 +463,16 @@ _BY_CLASS: Mapping[str, type[DeviceProfile]] = {
 }
 
 
-def _cited(data: Any, sources: Mapping[str, str]) -> Any:
+def _cited(data: object, sources: Mapping[str, str]) -> object:
     """The data with each ``source`` that is a key of ``sources`` replaced by its citation."""
     if isinstance(data, list):
         return [_cited(item, sources) for item in data]
     if not isinstance(data, Mapping):
         return data
     resolved = {key: _cited(item, sources) for key, item in data.items() if key != "sources"}
-    if isinstance(resolved.get("source"), str):
-        resolved["source"] = sources.get(resolved["source"], resolved["source"])
+    source = resolved.get("source")
+    if isinstance(source, str):
+        resolved["source"] = sources.get(source, source)
     return resolved
 
 
