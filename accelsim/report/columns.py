@@ -7,6 +7,8 @@ texts that may wrap. A figure is written as its name says (see `accelsim.quantit
 
 from __future__ import annotations
 
+import re
+
 from accelsim.frozen import frozen
 from accelsim.plain import Values
 from accelsim.quantity import say, value_at
@@ -32,20 +34,20 @@ class Column:
     Attributes:
         title: As people read it.
         mark: > of numbers, ~ of texts that may wrap, else empty.
-        words: What it shows of a row, as `accelsim.quantity.say` takes it.
+        form: What it shows of a row, as `accelsim.quantity.say` takes it.
         figure: Name of the first figure that it shows, whose value a number has.
     """
 
     title: str
     mark: str
-    words: str
+    form: str
     figure: str
 
     def cell(self, row: Values) -> str | Cell:
         """What it shows of a row: a number with its value; a cell as it is."""
-        if isinstance(made := row.get(self.figure), Cell):
-            return made
-        text = say(self.words, row)
+        if isinstance(cell := row.get(self.figure), Cell):
+            return cell
+        text = say(self.form, row)
         return text if self.mark != ">" else with_value(text, value_at(row, self.figure))
 
 
@@ -57,19 +59,18 @@ def with_value(text: str, value: object) -> str | Cell:
     return Cell(text, float(value)) if is_number else text  # type: ignore[arg-type]
 
 
-def columns(words: str) -> list[Column]:
+def columns(text: str) -> list[Column]:
     """The columns that a text names.
 
     Args:
-        words: Titles and the figures that they show, between bars; a title alone is the name.
+        text: Titles and the figures that they show, between bars; a title alone is the name.
     """
-    columns = []
-    for one in words.split(" | "):
-        marked, _, shown = (part.strip() for part in one.partition("="))
-        title = marked.lstrip(">~")
-        mark = marked.removesuffix(title)
-        said = shown or title.replace(" ", "_")
-        said = said if "{" in said else f"{{{said}}}"
-        figure = said.partition("{")[2].partition("}")[0].partition(":")[0].removesuffix("?")
-        columns.append(Column(title, mark, said, figure))
-    return columns
+    return [_column(*map(str.strip, column.partition("="))) for column in text.split(" | ")]
+
+
+def _column(marked_title: str, _: str, shown: str) -> Column:
+    title = marked_title.lstrip(">~")
+    form = shown or title.replace(" ", "_")
+    form = form if "{" in form else f"{{{form}}}"
+    figure = re.split("[}:?]", form.partition("{")[2])[0]
+    return Column(title, marked_title.removesuffix(title), form, figure)

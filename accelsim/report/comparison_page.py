@@ -6,11 +6,8 @@ cannot run, and where the numbers come from.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from accelsim.economics.load_cost import LoadOption
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
@@ -20,7 +17,7 @@ from accelsim.plain import Document, Values, grouped
 from accelsim.quantity import joules, usd, written
 from accelsim.report.calculator import calculator_section
 from accelsim.report.operators import OperatorRun, energy_section, roofline_section
-from accelsim.report.page import Page, Section, figure, label, limit_line, trace
+from accelsim.report.page import Page, Section, figure, label, limit_line, points
 from accelsim.report.parts import left_out, provenance_sections
 from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import accuracy_section, offers_section
@@ -28,7 +25,7 @@ from accelsim.report.run_sections import accuracy_section, offers_section
 if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
 
-#: Word of the decision -> column of an estimate whose least, or of a rate the most, is best.
+#: Superlative of the decision -> column of an estimate whose least, or of a rate the most, is best.
 _WINS = {
     "fastest": "latency_s",
     "most per second": "throughput_per_s",
@@ -77,39 +74,40 @@ def comparison_page(
         operators: Operators of each model and mode on the devices of its front; none if None.
     """
     rows = _named(uniform_rows(rows, _COLUMNS))
-    groups = grouped(rows, itemgetter("workload", "mode"))
     names, models = (
-        list(dict.fromkeys(map(itemgetter(name), rows))) for name in ("device", "workload")
+        list(dict.fromkeys(row[key] for row in rows)) for key in ("device", "workload")
     )
     profiles = known_devices(names) if devices is None else devices
-    limits = (slo_s, budget_usd)
-    done = _timed(rows)
+    bounds = {"latency_s": slo_s, "cost_usd_per_1000": budget_usd}
+    limits = {figure: most for figure, most in bounds.items() if most is not None}
+    answered = _answered(rows)
+    by_run = grouped(rows, itemgetter("workload", "mode"))
+    groups = [(f"{model}, {mode}", group) for (model, mode), group in by_run.items()]
+    inference = [(index, group) for index, group in enumerate(by_run) if group[1] == "inference"]
+    most_points = min(_MOST_POINTS, _MOST_DRAWN // max(len(groups), 1))
     sections = [
-        *_fronts(groups, limits),
+        *(
+            _pareto(f"pareto-{index}", title, group, limits, most_points)
+            for index, (title, group) in enumerate(groups)
+        ),
         *_front_sections(operators or {}),
-        *_costs(groups, profiles),
-        *_offers(groups),
+        *(
+            break_even_section(by_run[run], profiles, f"break-even-{index}")
+            for index, run in inference
+        ),
+        *(_offers(f"offers-{index}", title, group) for index, (title, group) in enumerate(groups)),
         accuracy_section(profile.name for profile in profiles),
-        *provenance_sections(done, profiles),
+        *provenance_sections(answered, profiles),
     ]
-    decision = (_decision(key, part, limits) for key, part in groups.items())
-    warnings = (text for row in done for text in row.get("warnings") or ())
+    decision = (_decision(title, group, limits) for title, group in groups)
+    warnings = (text for row in answered for text in row.get("warnings") or ())
     title = f"{', '.join(models)} on {len(names):,} devices"
     return Page.of(title, decision, sections, command, warnings)
 
 
-def _timed(rows: Iterable[Values]) -> list[Values]:
+def _answered(rows: Iterable[Values]) -> list[Values]:
     """Rows with a time."""
     return [row for row in rows if row["reason"] is None and row["latency_s"] is not None]
-
-
-def _fronts(
-    groups: Mapping[tuple[str, str], Sequence[Values]], limits: tuple[float | None, float | None]
-) -> Iterator[Section]:
-    """Time, cost and energy of each model and mode."""
-    most = min(_MOST_POINTS, _MOST_DRAWN // max(len(groups), 1))
-    for index, (key, rows) in enumerate(groups.items()):
-        yield _pareto(key, rows, index, limits, most)
 
 
 def _front_sections(
@@ -124,15 +122,6 @@ def _front_sections(
             yield energy_section(runs, column, name=f"energy-{column}-{index}", title=title)
 
 
-def _costs(
-    groups: Mapping[tuple[str, str], Sequence[Values]], profiles: Sequence[DeviceProfile]
-) -> Iterator[Section | None]:
-    """Cost of a load of each model and mode."""
-    for index, ((_, mode), rows) in enumerate(groups.items()):
-        if mode == "inference":
-            yield break_even_section(rows, profiles, f"break-even-{index}")
-
-
 def _named(rows: Sequence[Values]) -> list[Values]:
     """Rows with the name they are shown by: the device, and its batch where it has several."""
     pairs = {(row["workload"], row["mode"], row["device"]) for row in rows}
@@ -141,85 +130,78 @@ def _named(rows: Sequence[Values]) -> list[Values]:
     return [{**row, "name": f"{row['device']}, batch {row['batch']}"} for row in rows]
 
 
-def _decision(
-    key: tuple[str, str], rows: Sequence[Values], limits: tuple[float | None, float | None]
-) -> str:
+def _decision(title: str, rows: Sequence[Values], limits: Mapping[str, float]) -> str:
     """Who wins a model and mode, in a sentence."""
-    done = [row for row in rows if row["reason"] is None]
-    failed = len(rows) - len(done)
+    runs = [row for row in rows if row["reason"] is None]
+    within = ""
+    if limits:
+        names = [row["name"] for row in runs if _keeps(row, limits)]
+        within = f"; within the limits: {', '.join(names[:_MOST_NAMES]) or 'none'}"
+    failed = len(rows) - len(runs)
     refused = f"; {failed} of {len(rows)} cannot run it" if failed else ""
-    kept = [row["name"] for row in done if _keeps(row, limits)]
-    within = (
-        ""
-        if limits == (None, None)
-        else f"; within the limits: {', '.join(kept[:_MOST_NAMES]) or 'none'}"
-    )
-    return f"{key[0]}, {key[1]}: {', '.join(_wins(done)) or 'nothing runs it'}{within}{refused}."
+    return f"{title}: {', '.join(_wins(runs)) or 'nothing runs it'}{within}{refused}."
 
 
-def _wins(done: Sequence[Values]) -> Iterator[str]:
+def _wins(rows: Sequence[Values]) -> Iterator[str]:
     """The best of each figure, and who may be the best, too."""
-    for what, column in _WINS.items():
-        known = [row for row in done if row[column] is not None]
+    for superlative, figure_name in _WINS.items():
+        known = [row for row in rows if row[figure_name] is not None]
         if known:
-            best = max if column == "throughput_per_s" else min
-            winner = best(known, key=itemgetter(column))
-            tied = [r["name"] for r in known if r is not winner and column in (r.get("tied") or ())]
-            yield f"{what} {winner['name']} ({written(column, winner[column])}{_tie_words(tied)})"
+            best = max if figure_name == "throughput_per_s" else min
+            winner = best(known, key=itemgetter(figure_name))
+            tied = [
+                row["name"]
+                for row in known
+                if row is not winner and figure_name in (row.get("tied") or ())
+            ]
+            value = written(figure_name, winner[figure_name])
+            yield f"{superlative} {winner['name']} ({value}{_tied_text(tied)})"
 
 
-def _tie_words(names: Sequence[str]) -> str:
+def _tied_text(names: Sequence[str]) -> str:
     """Who may be the best, too."""
     more = f" and {len(names) - _MOST_TIED:,} more" if len(names) > _MOST_TIED else ""
     return f"; tied with it: {', '.join(names[:_MOST_TIED])}{more}" if names else ""
 
 
-def _keeps(row: Values, limits: tuple[float | None, float | None]) -> bool:
+def _keeps(row: Values, limits: Mapping[str, float]) -> bool:
     """Whether a row is within the limits; what is unknown is within none."""
-    values = (row["latency_s"], row["cost_usd_per_1000"])
-    return all(
-        most is None or (value is not None and value <= most)
-        for value, most in zip(values, limits, strict=True)
-    )
+    return all(row[name] is not None and row[name] <= most for name, most in limits.items())
 
 
 def _pareto(
-    key: tuple[str, str],
-    rows: Sequence[Values],
-    place: int,
-    limits: tuple[float | None, float | None],
-    most_points: int,
+    name: str, title: str, rows: Sequence[Values], limits: Mapping[str, float], most_points: int
 ) -> Section:
-    done = _timed(rows)
-    front = {id(row) for row in known_best(done)}
-    ordered = sorted(rows, key=lambda row: id(row) not in front)
-    priced = [row for row in done if row["cost_usd_per_1000"] is not None]
-    most = max((row["energy_per_sample_j"] or 0.0 for row in priced), default=0.0) or 1.0
+    answered = _answered(rows)
+    front = {id(row) for row in known_best(answered)}
+    priced = [row for row in answered if row["cost_usd_per_1000"] is not None]
     beaten = [row for row in priced if id(row) not in front]
-    kept = [row for row in priced if id(row) in front]
-    shown = beaten[:: len(beaten) // most_points + 1]
-    shown_front = kept[:: len(kept) // most_points + 1]
+    best = [row for row in priced if id(row) in front]
+    drawn_beaten, drawn_best = (group[:: len(group) // most_points + 1] for group in (beaten, best))
+    most_energy_j = max((row["energy_per_sample_j"] or 0.0 for row in priced), default=0.0) or 1.0
     traces = [
-        _points("beaten", shown, most, "#7f8a94"),
-        _points("on the front", shown_front, most, "#e08a1e"),
+        _points("beaten", drawn_beaten, most_energy_j, "#7f8a94"),
+        _points("on the front", drawn_best, most_energy_j, "#e08a1e"),
         *limit_lines(priced, limits),
     ]
     ranged = (
-        f">{title}={{{name}}}[ ({{{name}_low}} to {{{name}_high}})]"
-        for name, title in _TITLES.items()
+        f">{column}={{{figure_name}}}[ ({{{figure_name}_low}} to {{{figure_name}_high}})]"
+        for figure_name, column in _TITLES.items()
     )
     columns = f"device=name | {' | '.join(ranged)} | on the front=is_on | limited by=limit"
     text = (
         "On the front: no other device is at least as good in time, energy and cost. Larger marks "
         "need more energy per sample; open ones have an unknown energy."
     )
-    text += left_out(len(done) - len(priced), "without a price not drawn")
-    text += left_out(len(beaten) - len(shown), f"of {len(beaten):,} that are beaten not drawn")
-    text += left_out(len(kept) - len(shown_front), f"of {len(kept):,} on the front not drawn")
-    title = f"{key[0]}, {key[1]}: time, cost and energy"
+    text += left_out(len(answered) - len(priced), "without a price not drawn")
+    text += left_out(
+        len(beaten) - len(drawn_beaten), f"of {len(beaten):,} that are beaten not drawn"
+    )
+    text += left_out(len(best) - len(drawn_best), f"of {len(best):,} on the front not drawn")
+    ordered = sorted(rows, key=lambda row: id(row) not in front)
     cells = [_cells(row, id(row) in front) for row in ordered]
-    drawn = figure(traces, "time of one batch", "USD per 1,000", "xy")
-    return Section.of(f"pareto-{place}", title, columns, cells, text, drawn)
+    picture = figure(traces, "time of one batch", "USD per 1,000", "xy")
+    return Section.of(name, f"{title}: time, cost and energy", columns, cells, text, picture)
 
 
 def _cells(row: Values, is_on_front: bool) -> Document:
@@ -230,57 +212,54 @@ def _cells(row: Values, is_on_front: bool) -> Document:
     return {**row, "is_on": "yes" if is_on_front else "no", "limit": limit}
 
 
-def _points(name: str, rows: Sequence[Values], most: float, colour: str) -> Document:
+def _points(name: str, rows: Sequence[Values], most_energy_j: float, colour: str) -> Document:
     """Marks whose area grows with the energy, up to the largest of the figure; with their names
     where they are few.
     """
     is_named = len(rows) <= _MANY
-    times, energies, costs = ([row[goal] for row in rows] for goal in GOALS)
-    return trace(
+    energies = [row["energy_per_sample_j"] for row in rows]
+    return points(
         name,
-        times,
-        costs,
+        rows,
+        "latency_s",
+        "cost_usd_per_1000",
         "markers+text" if is_named else "markers",
+        "{name}",
         cliponaxis=not is_named,
-        text=[row["name"] for row in rows],
         textposition=_sides(rows),
         customdata=[label(joules(energy)) for energy in energies],
         hovertemplate="%{text}<br>%{x:.3s}s, $%{y:.3g}, %{customdata}<extra></extra>",
         marker={
             "color": colour,
             "symbol": ["circle-open" if energy is None else "circle" for energy in energies],
-            "size": [10 + 16 * ((energy or 0.0) / most) ** 0.5 for energy in energies],
+            "size": [10 + 16 * ((energy or 0.0) / most_energy_j) ** 0.5 for energy in energies],
         },
     )
 
 
 def _sides(rows: Sequence[Values]) -> list[str]:
     """Above and below by turns along the time, so that names of neighbours keep apart."""
-    order = np.argsort([row["latency_s"] for row in rows], kind="stable")
-    turns = np.empty(len(rows), dtype=np.int64)
-    turns[order] = np.arange(len(rows)) % 2
-    return [("top center", "bottom center")[turn] for turn in turns.tolist()]
+    sides = [""] * len(rows)
+    order = sorted(range(len(rows)), key=lambda index: float(rows[index]["latency_s"]))
+    for turn, index in enumerate(order):
+        sides[index] = "bottom center" if turn % 2 else "top center"
+    return sides
 
 
-def limit_lines(
-    rows: Sequence[Values], limits: tuple[float | None, float | None]
-) -> list[Document]:
+def limit_lines(rows: Sequence[Values], limits: Mapping[str, float]) -> Iterator[Document]:
     """A line for the latency target and one for the budget, across what is drawn.
 
     Args:
         rows: What is drawn.
-        limits: Seconds of a batch, and USD per 1,000; None for none.
+        limits: Most of a figure: seconds of a batch, USD per 1,000.
     """
-    if not rows:
-        return []
-    slo_s, budget = limits
-    times, costs = ([row[name] for row in rows] for name in ("latency_s", "cost_usd_per_1000"))
-    lines = []
-    if slo_s is not None:
-        lines.append(limit_line("latency target", [slo_s, slo_s], [min(costs), max(costs)]))
-    if budget is not None:
-        lines.append(limit_line("budget", [min(times), max(times)], [budget, budget]))
-    return lines
+    for name, most in limits.items() if rows else ():
+        other = "cost_usd_per_1000" if name == "latency_s" else "latency_s"
+        ends = [end(row[other] for row in rows) for end in (min, max)]
+        if name == "latency_s":
+            yield limit_line("latency target", [most, most], ends)
+        else:
+            yield limit_line("budget", ends, [most, most])
 
 
 def break_even_section(
@@ -295,51 +274,52 @@ def break_even_section(
         name: Id of the table.
     """
     by_name = {device.label: device for device in devices}
-    load_options = [_load_option(row, by_name.get(row["device"])) for row in rows]
-    options = [option for option in load_options if option is not None]
+    options: list[LoadOption] = []
+    unpriced: list[str] = []
+    for row in rows:
+        option = _load_option(row, by_name.get(row["device"]))
+        if option is None:
+            unpriced.append(row["name"])
+        else:
+            options.append(option)
     if not options:
         return None
-    unpriced = [row["name"] for row, one in zip(rows, load_options, strict=True) if one is None]
     text = (
         f"Rented at the offer's price; devices without an offer bought at their list price over "
         f"{_LIFE_YEARS:g} years with electricity at ${_USD_PER_KWH:g} per kWh, without host and "
         "people. Whole devices; the page starts with the rate of the fastest as its load."
     )
-    named = ", ".join([*unpriced[:_MOST_NAMES], *["others"] * (len(unpriced) > _MOST_NAMES)])
-    text += f" No rate or price: {named}." if unpriced else ""
-    return calculator_section(
-        options, max(one.rate_per_s for one in options), "samples", text, name=name
-    )
+    if unpriced:
+        names = [*unpriced[:_MOST_NAMES], *["others"] * (len(unpriced) > _MOST_NAMES)]
+        text += f" No rate or price: {', '.join(names)}."
+    most_per_s = max(option.rate_per_s for option in options)
+    return calculator_section(options, most_per_s, "samples", text, name=name)
 
 
 def _load_option(row: Values, device: DeviceProfile | None) -> LoadOption | None:
-    rate = row["throughput_per_s"]
-    if row["reason"] is not None or rate is None:
+    rate_per_s = row["throughput_per_s"]
+    if row["reason"] is not None or rate_per_s is None:
         return None
-    kind = f"{row['name']}, {device.device_class}" if device else row["name"]
+    name = f"{row['name']}, {device.device_class}" if device else row["name"]
     if row["usd_per_hour"] is not None:
-        return LoadOption(f"{kind}, {row['offer'] or 'own price'}", rate, row["usd_per_hour"])
-    price = None if device is None else device.launch_price_usd
-    power = row["average_power_w"]
-    if device is None or price is None or power is None:
+        return LoadOption(f"{name}, {row['offer'] or 'own price'}", rate_per_s, row["usd_per_hour"])
+    power_w = row["average_power_w"]
+    if device is None or device.launch_price_usd is None or power_w is None:
         return None
-    bought = price.value * device.joined_count
-    hourly = bought / (_LIFE_YEARS * HOURS_PER_YEAR)
-    electricity = electricity_usd_per_hour(power, _USD_PER_KWH, 1.0)
-    return LoadOption(f"{kind}, bought at {usd(bought)}", rate, hourly + electricity)
+    price_usd = device.launch_price_usd.value * device.joined_count
+    hourly_usd = price_usd / (_LIFE_YEARS * HOURS_PER_YEAR)
+    electricity_usd = electricity_usd_per_hour(power_w, _USD_PER_KWH, 1.0)
+    return LoadOption(
+        f"{name}, bought at {usd(price_usd)}", rate_per_s, hourly_usd + electricity_usd
+    )
 
 
-def _offers(groups: Mapping[tuple[str, str], Sequence[Values]]) -> list[Section]:
-    """Cost and carbon of each model and mode at every offer of the devices that run it."""
-    offers = []
-    for index, ((model, mode), rows) in enumerate(groups.items()):
-        rates = {
-            row["device"]: (row["device"], row["throughput_per_s"], row["energy_per_sample_j"])
-            for row in sorted(rows, key=lambda row: row["throughput_per_s"] or 0.0)
-            if row["reason"] is None
-        }
-        section = offers_section(list(rates.values()), name=f"offers-{index}")
-        if section is not None:
-            title = f"{model}, {mode}: cost and carbon by offer"
-            offers.append(replace(section, title=title))
-    return offers
+def _offers(name: str, title: str, rows: Sequence[Values]) -> Section | None:
+    """Cost and carbon of a model and mode at every offer of the devices that run it."""
+    rates = {
+        row["device"]: (row["device"], row["throughput_per_s"], row["energy_per_sample_j"])
+        for row in sorted(rows, key=lambda row: row["throughput_per_s"] or 0.0)
+        if row["reason"] is None
+    }
+    title = f"{title}: cost and carbon by offer"
+    return offers_section(list(rates.values()), name=name, title=title)

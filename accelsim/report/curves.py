@@ -10,7 +10,8 @@ import numpy as np
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.quantity import Writer
-from accelsim.report.page import DataTable, Section, axis, cell, figure, trace
+from accelsim.report.columns import Cell
+from accelsim.report.page import DataTable, Section, axis, figure, trace
 from accelsim.report.parts import COLOURS, short
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def curves_section(
         line = {"line": {"shape": "hv", "color": COLOURS[index]}}
         traces.append(trace(curve.name, short(edges), shown, "lines", **line, **axes))
         rows += [
-            {"quantity": curve.name, "from_s": time, "value": cell(value, curve.write)}
+            {"quantity": curve.name, "from_s": time, "value": Cell(curve.write(value), value)}
             for time, value in _changes(edges.tolist(), values.tolist())
         ]
     beside, right = (

@@ -5,19 +5,19 @@ others stand in a table below, which repeats the first column. Nothing is cut.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.measure import Measurement
-from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from accelsim.frozen import frozen
 from accelsim.plain import Values
+from accelsim.quantity import say
 from accelsim.report.columns import Cell, columns
 
 #: Least width of a column that may wrap.
@@ -50,9 +50,11 @@ class Wrapped:
 
     def _pieces(self, width: int) -> list[str]:
         """What stays together on lines of a width."""
-        words = _WORD.findall(self.text)
-        split = ([w] if cell_len(w.lstrip()) <= width else _PIECE.findall(w) for w in words)
-        return [piece for pieces in split for piece in pieces]
+        return [
+            piece
+            for word in _WORD.findall(self.text)
+            for piece in ([word] if cell_len(word.lstrip()) <= width else _PIECE.findall(word))
+        ]
 
 
 @frozen
@@ -80,7 +82,7 @@ class Listing:
     @classmethod
     def of(
         cls,
-        words: str,
+        column_text: str,
         rows: Sequence[Values],
         styles: Sequence[str] = (),
         gap: int = 1,
@@ -89,18 +91,21 @@ class Listing:
         """A listing of figures under columns.
 
         Args:
-            words: The columns, as `accelsim.report.columns.columns` takes them.
+            column_text: The columns, as `accelsim.report.columns.columns` takes them.
             rows: Figures by name.
             styles: As the field.
             gap: As the field.
             first_width: As the field.
         """
-        shown = columns(words)
+        shown = columns(column_text)
+        right, fold = (
+            frozenset(column.title for column in shown if column.mark == mark) for mark in ">~"
+        )
         return cls(
-            tuple(one.title for one in shown),
-            [[_drawn(column.cell(row)) for column in shown] for row in rows],
-            frozenset(one.title for one in shown if one.mark == ">"),
-            frozenset(one.title for one in shown if one.mark == "~"),
+            tuple(column.title for column in shown),
+            [[_cell_text(column.cell(row)) for column in shown] for row in rows],
+            right,
+            fold,
             styles,
             first_width,
             gap,
@@ -122,28 +127,28 @@ class Listing:
         """Least characters that some columns need."""
         widths = [self.first_width if 0 in columns else 0]
         for column in columns:
-            texts = [self.headers[column], *(_plain(row[column]) for row in self.rows)]
+            texts = (self.headers[column], *(str(row[column]) for row in self.rows))
             widest = max(map(cell_len, texts))
             folds = self.headers[column] in self.fold
             widths.append(min(widest, _LEAST_FOLDED) if folds else widest)
         return max(widths[:2]) + sum(widths[2:]) + self.gap * (len(columns) - 1)
 
     def _table(self, columns: Sequence[int]) -> Table:
-        headers = [self.headers[column] for column in columns]
         table = Table(
             box=None,
             pad_edge=False,
             padding=(0, self.gap, 0, 0),
             header_style="bold",
             show_edge=False,
-            show_header=any(headers),
+            show_header=any(self.headers[column] for column in columns),
         )
-        for header in headers:
+        for column in columns:
+            header = self.headers[column]
             folds = header in self.fold
             table.add_column(
                 Text(header),
                 justify="right" if header in self.right else "left",
-                no_wrap=not folds and header != self.headers[0],
+                no_wrap=column > 0 and not folds,
                 overflow="fold",
             )
         table.columns[0].min_width = self.first_width or None
@@ -156,22 +161,50 @@ class Listing:
 
 def panel(title: str, lines: Iterable[tuple[str, str]], below: Listing | None = None) -> Group:
     """What a result says of itself, line by line in a frame, and a table below it."""
-    drawn = Panel(
-        pairs(lines, style="bold"), title=Text(title), title_align="left", border_style="dim"
-    )
-    return Group(drawn, *([Padding(below, (1, 0, 0, 0))] if below and below.rows else []))
+    framed = Panel(pairs(lines), title=Text(title), title_align="left", border_style="dim")
+    return Group(framed, *(("", below) if below and below.rows else ()))
 
 
-def pairs(rows: Iterable[tuple[str, str]], *, gap: int = 2, **first: Any) -> Table:
+def heading(document: Values) -> Text:
+    """Title and name of an entry of the catalogue."""
+    return Text(f"{document['title']} ({document['name']})", style="bold cyan")
+
+
+def notes(texts: Iterable[str]) -> list[Text]:
+    """What a reader should know beside a table."""
+    return [Text(text, style="dim") for text in texts]
+
+
+def filled(forms: Mapping[str, str], values: Values) -> list[tuple[str, str]]:
+    """Names and texts of the lines that say something.
+
+    Args:
+        forms: What is said under each name, as `accelsim.quantity.say` takes it.
+        values: Figures by name.
+    """
+    lines = ((name, say(form, values)) for name, form in forms.items())
+    return [(name, text) for name, text in lines if text]
+
+
+def pairs(
+    rows: Iterable[tuple[str, str]],
+    *,
+    gap: int = 2,
+    style: str = "bold",
+    min_width: int | None = None,
+    justify: Literal["left", "right"] = "left",
+) -> Table:
     """Names beside texts that may wrap.
 
     Args:
         rows: Name and text of each line.
         gap: Blanks between them.
-        first: How the names are drawn, as `Table.add_column` takes it.
+        style: Of the names, as `Table.add_column` takes it, like what follows.
+        min_width: Likewise.
+        justify: Likewise.
     """
     grid = Table.grid(padding=(0, gap, 0, 0))
-    grid.add_column(no_wrap=True, **first)
+    grid.add_column(no_wrap=True, style=style, min_width=min_width, justify=justify)
     grid.add_column(overflow="fold")
     for name, text in rows:
         grid.add_row(Text(name), Wrapped(text))
@@ -183,9 +216,5 @@ def one_line(text: str) -> str:
     return text.replace("\n", "\\n")
 
 
-def _drawn(cell: str | Cell) -> str:
+def _cell_text(cell: str | Cell) -> str:
     return one_line(cell if isinstance(cell, str) else cell.text)
-
-
-def _plain(cell: str | Text) -> str:
-    return cell.plain if isinstance(cell, Text) else cell

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -28,8 +27,6 @@ def _blocks(view: RenderableType) -> Iterator[str]:
     if isinstance(view, Group):
         for part in view.renderables:
             yield from _blocks(part)
-    elif isinstance(view, Padding):
-        yield from _blocks(view.renderable)
     elif isinstance(view, Panel):
         yield f"## {_cell(view.title or '')}"
         yield from _blocks(view.renderable)

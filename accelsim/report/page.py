@@ -15,7 +15,7 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zlib import compress
 
 from accelsim import __version__
@@ -24,7 +24,7 @@ from accelsim.files.formats import visible
 from accelsim.files.output import write_text
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
-from accelsim.quantity import Writer, duration, number
+from accelsim.quantity import duration, number, say
 from accelsim.report.columns import Cell, columns
 
 if TYPE_CHECKING:
@@ -47,11 +47,6 @@ _SPARE_DECADES = 3
 MAX_ROWS = 200
 
 
-def cell(value: float | None, words: Writer) -> Cell:
-    """A number with the function that writes it."""
-    return Cell(words(value), value)
-
-
 @frozen
 class DataTable:
     """What a figure shows, in numbers.
@@ -66,23 +61,23 @@ class DataTable:
 
     @classmethod
     def of(
-        cls, words: str, rows: Sequence[Values], *, most: int = MAX_ROWS, summed: str = ""
+        cls, column_text: str, rows: Sequence[Values], *, most: int = MAX_ROWS, summed: str = ""
     ) -> DataTable:
         """The first rows under columns, and one that says how many more there are.
 
         Args:
-            words: The columns, as `accelsim.report.columns.columns` takes them.
+            column_text: The columns, as `accelsim.report.columns.columns` takes them.
             rows: Figures by name.
             most: Rows shown.
             summed: Figure whose sum over the others is said; none if empty.
         """
-        shown = columns(words)
+        shown = columns(column_text)
         cells = [[column.cell(row) for column in shown] for row in rows[:most]]
-        if rest := rows[most:]:
-            total = {summed: sum(row.get(summed) or 0.0 for row in rest)}
-            sums = [one.cell(total) if one.figure == summed else "" for one in shown[1:]]
-            cells.append([f"{len(rest):,} more", *sums])
-        return cls(tuple(one.mark.strip("~") + one.title for one in shown), cells)
+        if others := rows[most:]:
+            total = {summed: sum(row.get(summed) or 0.0 for row in others)}
+            sums = [column.cell(total) if column.figure == summed else "" for column in shown[1:]]
+            cells.append([f"{len(others):,} more", *sums])
+        return cls(tuple(column.mark.strip("~") + column.title for column in shown), cells)
 
 
 @frozen
@@ -115,9 +110,10 @@ class Section:
         rows: Sequence[Values],
         text: str = "",
         figure: Document | None = None,
+        **limits: Any,
     ) -> Section:
-        """A part with the first rows under columns; see `DataTable.of`."""
-        return cls(name, title, DataTable.of(columns, rows), text, figure)
+        """A part with the first rows under columns; see `DataTable.of`, which takes the limits."""
+        return cls(name, title, DataTable.of(columns, rows, **limits), text, figure)
 
 
 @frozen
@@ -148,9 +144,9 @@ class Page:
         warnings: Iterable[str] = (),
     ) -> Page:
         """A page of the sections that have something to show, each warning once."""
-        shown = [
+        shown = (
             section for section in sections if section and (section.table.rows or section.figure)
-        ]
+        )
         return cls(title, tuple(decision), tuple(shown), command, tuple(dict.fromkeys(warnings)))
 
 
@@ -180,21 +176,21 @@ def page_html(page: Page) -> str:
 
     environment = Environment(autoescape=True, finalize=_shown, trim_blocks=True)
     source = files(__package__)
-    form = source.joinpath("page.html").read_text("utf-8")
+    template = source.joinpath("page.html").read_text("utf-8")
     fragments, drawing = _fragments(page.sections)
-    wanted = {
+    is_used = {
         "page.js": any(section.calculator is not None for section in page.sections),
         "draw.js": bool(drawing),
     }
-    scripts = [source.joinpath(name).read_text("utf-8") for name, is_on in wanted.items() if is_on]
-    return environment.from_string(form).render(
+    scripts = [source.joinpath(name).read_text("utf-8") for name in is_used if is_used[name]]
+    return environment.from_string(template).render(
         page=page,
         sections=zip(page.sections, fragments, strict=True),
         scripts=[Markup(script) for script in scripts],  # noqa: S704  (the page's own)
         packed=_packed(drawing),
         script_hashes=_hashes(scripts + drawing),
         # plotly fills an empty style element by its own rules, and sets styles of elements
-        style_hashes=_hashes([*_STYLE.findall(form), ""]),
+        style_hashes=_hashes([*_STYLE.findall(template), ""]),
         as_data=_as_data,
         number_columns=_number_columns,
         version=__version__,
@@ -247,9 +243,13 @@ def _fragments(sections: Iterable[Section]) -> tuple[list[Markup], list[str]]:
     for section in sections:
         text = ""
         if section.figure is not None:
-            drawn = Figure(section.figure)  # brings what a template's name stands for
-            about = {"div_id": f"figure-{section.name}", "include_plotlyjs": False}
-            text = to_html(drawn, config, full_html=False, **about)
+            text = to_html(
+                Figure(section.figure),  # brings what a template's name stands for
+                config,
+                full_html=False,
+                div_id=f"figure-{section.name}",
+                include_plotlyjs=False,
+            )
             scripts += _SCRIPT.findall(text)
         fragments.append(Markup(_SCRIPT.sub("", text)))  # noqa: S704  (plotly's own)
     return fragments, [get_plotlyjs(), *scripts] if scripts else []
@@ -271,7 +271,7 @@ def trace(
     y: Iterable[object],
     mode: str = "markers",
     text: Iterable[object] | None = None,
-    **more: object,
+    **attributes: object,
 ) -> Document:
     """Points or a line of a figure.
 
@@ -281,12 +281,38 @@ def trace(
         y: Of each.
         mode: "markers", "lines" or both.
         text: Of each; none if None.
-        more: What else plotly knows of them.
+        attributes: What else plotly knows of them.
     """
-    texts = {} if text is None else {"text": [label(str(one)) for one in text]}
+    texts = {} if text is None else {"text": [label(str(point)) for point in text]}
     shown = label(name).replace(", ", ",<br>" if len(name) > _WIDEST_NAME else ", ")
-    own = {"type": "scatter", "mode": mode, "name": shown, "x": list(x), "y": list(y)}
-    return own | more | texts
+    drawn = {"type": "scatter", "mode": mode, "name": shown, "x": list(x), "y": list(y)}
+    return drawn | attributes | texts
+
+
+def points(
+    name: str,
+    rows: Iterable[Values],
+    x: str,
+    y: str,
+    mode: str = "markers",
+    text: str = "",
+    **attributes: object,
+) -> Document:
+    """Rows as points of a figure.
+
+    Args:
+        name: What they are.
+        rows: Figures by name.
+        x: Figure of the axis that lies.
+        y: Of the one that stands.
+        mode: See `trace`.
+        text: Of a point, as `accelsim.quantity.say` takes it; none if empty.
+        attributes: See `trace`.
+    """
+    rows = list(rows)
+    across, up = ([row[figure] for row in rows] for figure in (x, y))
+    texts = [say(text, row) for row in rows] if text else None
+    return trace(name, across, up, mode, texts, **attributes)
 
 
 def limit_line(name: str, x: Iterable[float], y: Iterable[float]) -> Document:
@@ -307,7 +333,7 @@ def figure(
             seconds.
         layout: What differs from the page's own layout.
     """
-    own = {
+    defaults = {
         "template": "none",
         "paper_bgcolor": _TRANSPARENT,
         "plot_bgcolor": _TRANSPARENT,
@@ -319,28 +345,35 @@ def figure(
         "xaxis": axis(x, **_log_ticks(data, "x", x) if "x" in log else {}),
         "yaxis": axis(y, **_log_ticks(data, "y", y) if "y" in log else {}),
     }
-    return {"data": list(data), "layout": own | layout}
+    return {"data": list(data), "layout": defaults | layout}
 
 
 def _log_ticks(data: Iterable[Document], name: str, title: str) -> Document:
     """A logarithmic axis with ticks at 1, 2, 5 and 10, or at 1 and 10 where it is long."""
-    drawn = [v for one in data for v in one[name] if isinstance(v, int | float) and v > 0]
-    low, high = (math.floor(math.log10(end(drawn, default=1.0))) for end in (min, max))
+    values = (value for drawn in data for value in drawn[name])
+    positive = [value for value in values if isinstance(value, int | float) and value > 0]
+    low, high = (math.floor(math.log10(end(positive, default=1.0))) for end in (min, max))
     steps = (1, 2, 5) if high - low < _SHORT_DECADES else (1,)
     decades = range(low - _SPARE_DECADES, high + 1 + _SPARE_DECADES)
     ticks = [step * 10.0**decade for decade in decades for step in steps]
     write = duration if "time" in title else number
-    texts = (write(tick).partition(" ") for tick in ticks)
-    shown = [f"{_plain(digits)} {unit}".rstrip() for digits, _, unit in texts]
-    return {"type": "log", "tickvals": ticks, "ticktext": shown}
+    return {"type": "log", "tickvals": ticks, "ticktext": [_tick(write(tick)) for tick in ticks]}
 
 
-def _plain(digits: str) -> str:
-    """A number without zeros at its end."""
-    return digits.rstrip("0").rstrip(".") if "." in digits else digits
+def _tick(text: str) -> str:
+    """A number with its unit, without zeros at its end."""
+    digits, _, unit = text.partition(" ")
+    plain = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    return f"{plain} {unit}".rstrip()
 
 
-def axis(title: str, **more: object) -> Document:
+def axis(title: str, **attributes: object) -> Document:
     """An axis with its title; money has no prefixes."""
-    own = {"title": {"text": title}, "gridcolor": _GRID, "automargin": True, "zeroline": False}
-    return own | {"exponentformat": "none" if "USD" in title else "SI"} | more
+    return {
+        "title": {"text": title},
+        "gridcolor": _GRID,
+        "automargin": True,
+        "zeroline": False,
+        "exponentformat": "none" if "USD" in title else "SI",
+        **attributes,
+    }

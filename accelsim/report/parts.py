@@ -29,6 +29,7 @@ _MAX_BARS = 40
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 #: Share of a whole below which a part is the rounding of a difference.
 _ROUNDING = 1e-12
+_ENDS = ("low", "high")
 COLOURS = (
     *("#2f7fd6", "#e08a1e", "#2fa36b", "#c5539b", "#8a6fd1", "#7f8a94", "#d65f5f"),
     *("#a3873a", "#3fb4c4"),
@@ -44,10 +45,10 @@ def metrics_section(metrics: Mapping[str, Values]) -> Section:
     rows = [
         (
             words(name),
-            _cell(name, one.get("value")),
-            *("" if one.get(end) is None else _cell(name, one[end]) for end in ("low", "high")),
+            _cell(name, metric.get("value")),
+            *("" if metric.get(end) is None else _cell(name, metric[end]) for end in _ENDS),
         )
-        for name, one in metrics.items()
+        for name, metric in metrics.items()
     ]
     level = next((metric["level"] for metric in metrics.values() if metric.get("level")), None)
     text = "" if level is None else f"low and high: the {percent(level)} interval."
@@ -55,10 +56,10 @@ def metrics_section(metrics: Mapping[str, Values]) -> Section:
     return Section("figures", "Figures", table, text)
 
 
-def mapping_section(name: str, title: str, found: Values, text: str = "") -> Section:
+def mapping_section(name: str, title: str, values: Values, text: str = "") -> Section:
     """Names and values; those without a unit have that of the mapping's own name."""
     rows = [
-        (words(key), _cell(key if form_of(key) else name, value)) for key, value in found.items()
+        (words(key), _cell(key if form_of(key) else name, value)) for key, value in values.items()
     ]
     return Section(name, title, DataTable(("what", "value"), rows), text)
 
@@ -70,9 +71,9 @@ def rows_section(name: str, title: str, rows: Sequence[Values], text: str = "") 
     is_number = {key: any(type(row.get(key)) in {int, float} for row in shown) for key in names}
     titles = tuple((">" if is_number[key] else "") + words(key) for key in names)
     cells = [[_row_cell(key, row) for key in names] for row in shown]
-    left = len(rows) - len(shown)
-    more = f" The first {len(shown):,} of {len(rows):,} rows." if left else ""
-    return Section(name, title, DataTable(titles, cells), text + more)
+    if len(shown) < len(rows):
+        text += f" The first {len(shown):,} of {len(rows):,} rows."
+    return Section(name, title, DataTable(titles, cells), text)
 
 
 def _row_cell(key: str, row: Values) -> str | Cell:
@@ -81,9 +82,9 @@ def _row_cell(key: str, row: Values) -> str | Cell:
     return _cell(name, row[key]) if key in row else ""
 
 
-def left_out(count: int, what: str) -> str:
+def left_out(count: int, reason: str) -> str:
     """A sentence to append on what is not shown; empty where that is nothing."""
-    return f" {count:,} {what}." if count else ""
+    return f" {count:,} {reason}." if count else ""
 
 
 def full_names(frame: pd.DataFrame) -> list[str]:
@@ -108,17 +109,17 @@ def folded(
         figures: Other fields that read the same.
     """
     groups: dict[object, list[Values]] = {}
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         stem, is_layer = _LAYER.subn("*", str(row[name]), 1)
-        seen = tuple(written(figure, row[figure]) for figure in (*summed, *figures))
-        groups.setdefault((stem, seen) if is_layer else place, []).append(row)
+        texts = tuple(written(figure, row[figure]) for figure in (*summed, *figures))
+        groups.setdefault((stem, texts) if is_layer else index, []).append(row)
     return [
         {
-            **same[0],
-            name: _of_layers([str(row[name]) for row in same]),
-            **{part: same[0][part] and sum(row[part] for row in same) for part in summed},
+            **alike[0],
+            name: _of_layers([str(row[name]) for row in alike]),
+            **{figure: alike[0][figure] and sum(row[figure] for row in alike) for figure in summed},
         }
-        for same in groups.values()
+        for alike in groups.values()
     ]
 
 
@@ -155,12 +156,12 @@ def bars(
         {
             "type": "bar",
             "orientation": "h",
-            "name": words,
+            "name": quantity,
             "y": shown,
             "x": list(values[:_MAX_BARS]),
             "marker": {"color": colour},
         }
-        for (words, values), colour in zip(series.items(), COLOURS, strict=False)
+        for (quantity, values), colour in zip(series.items(), COLOURS, strict=False)
     ]
     return figure(
         traces,
@@ -202,7 +203,7 @@ def provenance_sections(
         answers: Results as plain values.
         devices: Profiles they were made for.
     """
-    asked = [
+    inputs = [
         {
             "device": str(answer.get("device", "")),
             "input": words(name),
@@ -223,35 +224,35 @@ def provenance_sections(
         for answer in answers
         if "offer" in answer
     }
-    prices = [_price_row(one) for one in paid_for.values()]
-    paid = "device | >USD per hour=usd_per_hour | offer | as of | source"
+    prices = [_price_row(answer) for answer in paid_for.values()]
+    price_columns = "device | >USD per hour=usd_per_hour | offer | as of | source"
+    number_columns = "device | field | >value | kind | source"
     return [
-        Section.of("prices", "Where the prices come from", paid, prices),
-        Section.of(
-            "numbers",
-            "Where the numbers come from",
-            "device | field | >value | kind | source",
-            numbers,
-        ),
-        Section.of("inputs", "What was asked", "device | input | value", asked),
+        Section.of("prices", "Where the prices come from", price_columns, prices),
+        Section.of("numbers", "Where the numbers come from", number_columns, numbers),
+        Section.of("inputs", "What was asked", "device | input | value", inputs),
     ]
 
 
-def _made_with(one: Values) -> Document:
-    about = one.get("provenance") or {}
-    hashes = {f"content of {role}": found for role, found in about.get("data_hashes", {}).items()}
-    evidence = one.get("evidence") or {}
-    sentence = {"evidence": evidence["sentence"]} if "sentence" in evidence else {}
-    return {"accelsim": about.get("version"), "seed": about.get("seed"), **hashes, **sentence}
+def _made_with(answer: Values) -> Document:
+    provenance, evidence = (answer.get(name) or {} for name in ("provenance", "evidence"))
+    hashes = provenance.get("data_hashes", {})
+    return {
+        "accelsim": provenance.get("version"),
+        "seed": provenance.get("seed"),
+        **{f"content of {role}": digest for role, digest in hashes.items()},
+        "evidence": evidence.get("sentence"),
+    }
 
 
-def _price_row(one: Values) -> Document:
-    offer, hourly = one.get("offer"), one.get("usd_per_hour")
+def _price_row(answer: Values) -> Document:
+    offer, hourly = answer.get("offer"), answer.get("usd_per_hour")
     quote = quote_of(offer)
-    if hourly is None and quote is not None and not quote.offer.is_cpu:
-        hourly = quote.offer.usd_per_unit_hour(quote.kind)
-    row = {"device": str(one.get("device", "")), "usd_per_hour": hourly, "as_of": "", "source": ""}
+    row = {"device": str(answer.get("device", "")), "usd_per_hour": hourly}
     if quote is None:
-        return row | {"offer": offer or ("own price" if hourly else "none known")}
+        offer = offer or ("own price" if hourly else "none known")
+        return row | {"offer": offer, "as_of": "", "source": ""}
+    if hourly is None and not quote.offer.is_cpu:
+        row["usd_per_hour"] = quote.offer.usd_per_unit_hour(quote.kind)
     dated = quote.offer.dated(quote.kind)
     return row | {"offer": quote.quote_id, "as_of": dated, "source": quote.offer.source}

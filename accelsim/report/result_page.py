@@ -94,7 +94,7 @@ _KINDS = {
     "serving": "serving_page.serving_page",
     "serving-search": "serving_search.search_page",
     "training": "training_page.training_page",
-    "capacity plan": "capacity_page.capacity_page",
+    "capacity plan": "capacity.capacity_page",
 }
 _KEYS = {
     "claims": "claims.claims_page",

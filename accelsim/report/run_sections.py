@@ -9,7 +9,7 @@ from operator import itemgetter
 
 from accelsim.plain import Document, Values, grouped
 from accelsim.quantity import say
-from accelsim.report.page import Section, figure, trace
+from accelsim.report.page import Section, figure, points
 from accelsim.report.parts import COLOURS, bars
 
 _SECONDS_PER_HOUR = 3600.0
@@ -26,27 +26,35 @@ def knee_section(curve: Sequence[Values], knee: int | None) -> Section:
         ">batch | >time=latency_s | >per s=throughput_per_s | >energy per "
         "sample=energy_per_sample_j | >$/1,000=cost_usd_per_1000 | >memory=memory_bytes"
     )
-    times, rates = ([one[name] for one in curve] for name in ("latency_s", "throughput_per_s"))
-    names = [f"{one['batch']:,}" for one in curve]
-    side = {"text": names, "textposition": "top left"}
-    traces = [trace("batch", times, rates, "lines+markers+text", **side)]
+    figures = ("latency_s", "throughput_per_s")
+    traces = [
+        points(
+            "batch",
+            curve,
+            *figures,
+            "lines+markers+text",
+            "{batch:whole}",
+            textposition="top left",
+        )
+    ]
     text = "No batch fits."
-    for one in (one for one in curve if one["batch"] == knee):
-        mark = {"symbol": "diamond", "size": 14, "color": COLOURS[1]}
-        traces.append(trace("knee", [one["latency_s"]], [one["throughput_per_s"]], marker=mark))
+    for estimate in (estimate for estimate in curve if estimate["batch"] == knee):
+        marker = {"symbol": "diamond", "size": 14, "color": COLOURS[1]}
+        traces.append(points("knee", [estimate], *figures, marker=marker))
         text = say(
             "From batch {batch} on the throughput is within 90 % of its highest "
             "({throughput_per_s} per second in {latency_s}).",
-            one,
+            estimate,
         )
-    drawn = figure(traces, "time of a batch", "samples per second", "xy")
-    return Section.of("knee", "Knee of the batch", columns, curve, text, drawn)
+    picture = figure(traces, "time of a batch", "samples per second", "xy")
+    return Section.of("knee", "Knee of the batch", columns, curve, text, picture)
 
 
 def offers_section(
     rates: Sequence[tuple[str, float | None, float | None]],
     unit: str = "samples",
     name: str = "offers",
+    title: str = "Cost and carbon by offer",
 ) -> Section | None:
     """Cost and carbon of results at every offer of devices; None where there is none.
 
@@ -55,24 +63,30 @@ def offers_section(
             unknown.
         unit: What the results are.
         name: Id of the table.
+        title: Heading.
     """
     rows = [row for device, rate, energy_j in rates for row in _offered(device, rate, energy_j)]
     if not rows:
         return None
     rows.sort(key=itemgetter("cost_usd"))
     devices = list(dict.fromkeys(row["device"] for row in rows))
-    drawn = [row for row in rows if row["carbon_kgco2e"] is not None]
+    drawn = [
+        {**row, "carbon_g": 1e3 * row["carbon_kgco2e"]}
+        for row in rows
+        if row["carbon_kgco2e"] is not None
+    ]
     traces = [
-        trace(
+        points(
             device,
-            [row["cost_usd"] for row in own],
-            [1e3 * row["carbon_kgco2e"] for row in own],
-            text=[row["offer"] for row in own],
+            offers,
+            "cost_usd",
+            "carbon_g",
+            text="{offer}",
             hovertemplate="%{text}<br>$%{x:.3g}, %{y:.3g} g<extra></extra>",
             marker={"size": 10, "color": COLOURS[index % len(COLOURS)]},
             showlegend=True,
         )
-        for index, (device, own) in enumerate(grouped(drawn, itemgetter("device")).items())
+        for index, (device, offers) in enumerate(grouped(drawn, itemgetter("device")).items())
     ]
     picture = figure(traces, f"USD per 1,000 {unit}", f"g CO2e per 1,000 {unit}", "xy")
     columns = (
@@ -84,7 +98,6 @@ def offers_section(
         f"place and the site's overhead; {len(rows) - len(drawn):,} whose region's grid or the "
         "device's energy is unknown are not drawn."
     )
-    title = "Cost and carbon by offer"
     return Section.of(name, title, columns, rows, text, picture if drawn else None)
 
 
@@ -98,8 +111,8 @@ def _offered(device: str, rate_per_s: float | None, energy_j: float | None) -> I
         return
     for offer in PriceBook.load().offers(device):
         for kind in PRICE_KINDS:
-            hourly = offer.usd_per_unit_hour(kind)
-            if hourly is None or offer.is_cpu:
+            hourly_usd = offer.usd_per_unit_hour(kind)
+            if hourly_usd is None or offer.is_cpu:
                 continue
             grid = grid_kgco2e_per_kwh(offer.provider, offer.region)
             carbon = None
@@ -109,8 +122,8 @@ def _offered(device: str, rate_per_s: float | None, energy_j: float | None) -> I
             yield {
                 "device": device,
                 "offer": f"{offer.offer_id}, {kind.replace('_', ' ')}",
-                "usd_per_hour": hourly,
-                "cost_usd": 1e3 * hourly / (rate_per_s * _SECONDS_PER_HOUR),
+                "usd_per_hour": hourly_usd,
+                "cost_usd": 1e3 * hourly_usd / (rate_per_s * _SECONDS_PER_HOUR),
                 "carbon_kgco2e": carbon,
                 "as_of": str(offer.as_of),
             }

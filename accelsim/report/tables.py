@@ -18,7 +18,7 @@ from accelsim.economics.dates import dated_words
 from accelsim.economics.offer import first_day
 from accelsim.plain import Document, grouped
 from accelsim.quantity import UNKNOWN, say, size
-from accelsim.report.listing import Listing, pairs, panel
+from accelsim.report.listing import Listing, filled, notes, pairs, panel
 from accelsim.report.offers import offer_words
 from accelsim.report.stacks import format_words, interval_words, stack_words, widened_words
 
@@ -66,18 +66,21 @@ _MEMORY_PARTS = {
 }
 
 
-#: What is said of an estimate, line by line; of one that does not fit those before "memory" are
-#: left out.
-_LINES = {
+#: What is said of an estimate that fits, line by line; of the energy where it is known; and of all.
+_SPEED = {
     "time": "{latency_s} per {unit} ({interval_level} interval {latency_low_s} to "
     "{latency_high_s})",
     "throughput": "{throughput_per_s} {items}/s[, {tokens_per_s} tokens/s]",
     "first token": "[{time_to_first_token_s} (TTFT)]",
     "next tokens": "[{time_per_output_token_s} each (TPOT), {decode_tokens_per_s} tokens/s while "
     "decoding]",
+}
+_ENERGY = {
     "energy": "{energy_j} per batch[ ({low.energy_j} to {high.energy_j})], {energy_per_sample_j} "
     "per {item}",
     "power": "[{average_power_w} on average][, limit {limit_w} ({scope})]",
+}
+_LINES = {
     "memory": "{memory_bytes} of {device_memory_bytes}: {verdict}[ ({memory_parts})]"
     "[, {host_memory_bytes} of the host's]",
     "would fit": "{would_fit}",
@@ -95,7 +98,7 @@ _RUN = (
     "{mode}, batch {batch}, {precision}[, {formats}], {ran_by}[ {layout}][, {seq_len} tokens in]"
     "[, {output_len} out][, {images} picture(s)][, {steps} denoising steps]"
     "[, optimizer {optimizer}][, accumulation {accumulation}][, recompute {recompute}]"
-    "[, LoRA rank {rank}][, {sparse}][, {threads} thread(s)][, {kept}][, host {host}]"
+    "[, LoRA rank {rank}][, {sparse}][, {threads} thread(s)][, {heap}][, host {host}]"
 )
 _GENERATION = (
     "time_to_first_token_s",
@@ -131,51 +134,76 @@ def estimate_view(estimate: Estimate, device: DeviceProfile) -> RenderableType:
 def estimate_lines(e: Estimate, device: DeviceProfile) -> list[tuple[str, str]]:
     """Names and texts of an estimate's figures; of arguments as `estimate_view`."""
     values = _values(e, device)
-    names = list(_LINES) if e.fits else list(_LINES)[list(_LINES).index("memory") :]
-    lines = [("run", _run_words(e)), *((name, say(_LINES[name], values)) for name in names)]
-    if e.fits and e.energy_j is None:
-        said = f"unknown: no power limit and no idle power of {e.device} are known"
-        lines = [line for line in lines if not line[0].startswith(("energy", "power"))]
-        lines.append(("energy", said))
+    is_energy_unknown = e.fits and e.energy_j is None
+    forms = {"run": _RUN}
+    if e.fits:
+        forms |= _SPEED if is_energy_unknown else _SPEED | _ENERGY
+    lines = filled(forms | _LINES, values)
+    if is_energy_unknown:
+        text = f"unknown: no power limit and no idle power of {e.device} are known"
+        lines.append(("energy", text))
     cost = f"{UNKNOWN}: no price for {e.device}; give --offer or --usd-per-hour"
     if e.usd_per_hour is not None:
         cost = say(_COST if e.fits else _PRICE, values)
     cautions = (("caution", text) for text in (*e.warnings, *_cautions(e)))
-    return [*(line for line in lines if line[1]), *cautions, ("cost", cost)]
+    return [*lines, *cautions, ("cost", cost)]
 
 
 def _values(e: Estimate, device: DeviceProfile) -> Document:
     """An estimate's figures, the ends of their intervals, and what is said of them in words."""
     limit = device.power.limit_w
-    limit_w = e.inputs.get("power_limit_w", None if limit is None else limit.value)
+    limit_w = e.inputs.get("power_limit_w", limit and limit.value)
     short = (
         "DOES NOT FIT, {memory_short_bytes} short of the {memory_available_bytes} a run can have"
     )
-    parts = [(words, e.memory.get(part)) for part, words in _MEMORY_PARTS.items()]
-    generated = {} if e.output_len else dict.fromkeys(_GENERATION)
+    held = [(name, e.memory.get(part)) for part, name in _MEMORY_PARTS.items()]
+    of_steps = {0: "samples", 1: "denoising steps"}.get(e.steps, "images")
+    items = "sequences" if e.seq_len else of_steps
     return {
         **e.with_intervals(),
-        **generated,
+        **({} if e.output_len else dict.fromkeys(_GENERATION)),
+        **_run_values(e),
         "unit": "training step" if e.mode == "training" else "batch",
-        "items": _items(e),
-        "item": _items(e)[:-1],
+        "items": items,
+        "item": items[:-1],
         "host_memory_bytes": e.host_memory_bytes or None,
-        "limit_w": None if limit_w is None else limit_w * device.joined_count,
+        "limit_w": limit_w and limit_w * device.joined_count,
         "scope": device.scope,
         "verdict": "fits" if e.fits else say(short, e.figures()),
-        "memory_parts": ", ".join(f"{words} {size(held)}" for words, held in parts if held),
+        "memory_parts": ", ".join(f"{name} {size(value)}" for name, value in held if value),
         "would_fit": "; or ".join(map(str, e.would_fit)),
-        "limit": "" if e.bound is None else _limit_words(e, e.bound),
+        "limit": _limit_text(e, e.bound or ""),
         "basis": tier_words(e.tier) if e.evidence is None else e.evidence.sentence,
         "paid": offer_words(e.offer, device.whole_name),
     }
 
 
+def _run_values(e: Estimate) -> Document:
+    """How it was run, with the options that are not the usual ones."""
+    training = e.inputs if e.mode == "training" else {}
+    accumulation, recompute = training.get("accumulation", 1), training.get("recompute")
+    return {
+        "formats": ", ".join(format_words(e)),
+        "ran_by": stack_words(e.stack, e.execution),
+        "output_len": e.seq_len and e.output_len,
+        "images": e.inputs.get("images"),
+        "steps": e.steps if e.steps > 1 else 0,
+        "optimizer": training.get("optimizer"),
+        "accumulation": accumulation if accumulation > 1 else 0,
+        "recompute": "" if recompute == "none" else recompute,
+        "rank": training.get("lora_rank"),
+        "sparse": e.sparse_weights and "sparse weights",
+        "threads": e.inputs.get("threads"),
+        "heap": e.heap == "kept" and "heap kept",
+    }
+
+
 def _cautions(e: Estimate) -> Iterator[str]:
     """What is outside of what was measured, or of what the model was trained on."""
-    if e.extrapolated_fraction is not None and e.extrapolated_fraction > _SHOWN_EXTRAPOLATION:
+    extrapolated_fraction = e.extrapolated_fraction or 0.0
+    if extrapolated_fraction > _SHOWN_EXTRAPOLATION:
         yield (
-            f"{100 * e.extrapolated_fraction:.0f} % of the time in operators outside the "
+            f"{100 * extrapolated_fraction:.0f} % of the time in operators outside the "
             "sizes that were measured: the interval is wider for them"
         )
     length = e.seq_len + e.output_len
@@ -188,7 +216,7 @@ def _cautions(e: Estimate) -> Iterator[str]:
 
 def batches_view(curve: BatchCurve) -> RenderableType:
     """Estimates of one model on one device by batch; the knee is marked."""
-    first = curve.estimates[0]
+    e = curve.estimates[0]
     rows = [
         {**e.figures(), "knee": "*" if e.batch == curve.knee else "", "limit": _short_limit(e)}
         for e in curve.estimates
@@ -197,14 +225,15 @@ def batches_view(curve: BatchCurve) -> RenderableType:
         ">batch={batch}{knee} | >time=latency_s | >per s=throughput_per_s | >energy="
         "energy_per_sample_j | >$/1,000=cost_usd_per_1000 | >memory=memory_bytes | limit"
     )
-    notes = ["* the knee: nine tenths of the highest throughput"] if curve.knee is not None else []
-    if any(not e.fits for e in curve.estimates):
-        notes.append("capacity: it does not fit")
-    title = f"{first.workload} on {first.device} · {first.mode} · {first.precision}"
+    remarks = {
+        "* the knee: nine tenths of the highest throughput": curve.knee is not None,
+        "capacity: it does not fit": not all(e.fits for e in curve.estimates),
+    }
+    title = f"{e.workload} on {e.device} · {e.mode} · {e.precision}"
     return Group(
         Text(title, style="bold cyan"),
         Listing.of(columns, rows),
-        *(Text(words, style="dim") for words in notes),
+        *notes(remark for remark, applies in remarks.items() if applies),
     )
 
 
@@ -212,42 +241,13 @@ def _short_limit(e: Estimate) -> str:
     return _SHORT_LIMITS.get(e.bound or "", e.bound or UNKNOWN)
 
 
-def _limit_words(e: Estimate, bound: str) -> str:
+def _limit_text(e: Estimate, bound: str) -> str:
     """What limits a run; of one that waits for its operators to be issued also what helps."""
-    words = _LIMITS.get(bound, bound.replace("_", " "))
+    text = _LIMITS.get(bound, bound.replace("_", " "))
     if bound not in {"dispatch", "overhead"}:
-        return words
+        return text
     can_replay = e.stack == "pytorch" and e.execution == "eager"
-    return f"{words} (larger batches{' or --execution graph' if can_replay else ''} help)"
-
-
-def _items(e: Estimate) -> str:
-    """What a batch has: sequences, images of diffusion, or samples."""
-    if e.seq_len:
-        return "sequences"
-    return {0: "samples", 1: "denoising steps"}.get(e.steps, "images")
-
-
-def _run_words(e: Estimate) -> str:
-    """How it was run, with the options that are not the usual ones."""
-    asked = e.inputs if e.mode == "training" else {}
-    parts, again = asked.get("accumulation", 1), asked.get("recompute", "none")
-    values = {
-        **e.figures(),
-        "formats": ", ".join(format_words(e)),
-        "ran_by": stack_words(e.stack, e.execution),
-        "output_len": e.seq_len and e.output_len,
-        "images": e.inputs.get("images"),
-        "steps": e.steps if e.steps > 1 else 0,
-        "optimizer": asked.get("optimizer"),
-        "accumulation": parts if parts > 1 else 0,
-        "recompute": again if again != "none" else "",
-        "rank": asked.get("lora_rank"),
-        "sparse": e.sparse_weights and "sparse weights",
-        "threads": e.inputs.get("threads"),
-        "kept": e.heap == "kept" and "heap kept",
-    }
-    return say(_RUN, values)
+    return f"{text} (larger batches{' or --execution graph' if can_replay else ''} help)"
 
 
 #: Columns of a comparison: those of all, of models that generate tokens, and of others.
@@ -272,36 +272,34 @@ _BEST = {
 
 def comparison_view(comparison: Comparison) -> RenderableType:
     """One table per model and mode, and pairs that cannot run with their reason."""
-    groups = grouped(comparison.rows, lambda row: (row.workload, row.mode))
-    best = {field: comparison.leaders(field) for field in set(_BEST.values())}
+    leaders = {figure: comparison.leaders(figure) for figure in set(_BEST.values())}
     near = comparison.near_best("latency_s")
     views: list[RenderableType] = []
-    for key, rows in groups.items():
-        marked = {field: found.get(key, ()) for field, found in best.items()}
-        views += [_group_view(rows, marked), *_chances(near.get(key, {})), Text("")]
+    for key, rows in grouped(comparison.rows, lambda row: (row.workload, row.mode)).items():
+        winners = {figure: by_group.get(key, ()) for figure, by_group in leaders.items()}
+        views += [_group_view(rows, winners), *notes(_chances(near.get(key, {}))), ""]
     return Group(*views[:-1], *map(Text, _price_note(comparison)))
 
 
-def _chances(near: Mapping[str, float]) -> list[Text]:
+def _chances(near: Mapping[str, float]) -> list[str]:
     """How sure it is which device is as fast as the fastest."""
     likely = sorted((-chance, name) for name, chance in near.items() if chance >= _LEAST_CHANCE)
     listed = ", ".join(f"{name} {-100 * chance:.0f} %" for chance, name in likely[:_MOST_LIKELY])
-    words = f"probability of a time within 5 % of the best: {listed}"
-    return [Text(words, style="dim")] if len(near) > 1 else []
+    return [f"probability of a time within 5 % of the best: {listed}"] if len(near) > 1 else []
 
 
 def _price_note(comparison: Comparison) -> list[str]:
     """Where the prices are from: provider, region and kind by device."""
-    offers = {row.device: e.offer for row in comparison.rows if (e := row.estimate) and e.offer}
-    dates = {e.price_as_of for row in comparison.rows if (e := row.estimate) and e.price_as_of}
-    if not offers:
+    priced = {row.device: e for row in comparison.rows if (e := row.estimate) and e.offer}
+    if not priced:
         return []
-    places: dict[str, list[str]] = {}
-    for device, offer in offers.items():
-        place, _, kind = offer.partition(":")
-        named = f"{place.rpartition('/')[0]}{f' {kind}' if kind else ''}".replace("_", " ")
-        places.setdefault(named, []).append(device)
-    listed = "; ".join(f"{place} ({', '.join(devices)})" for place, devices in places.items())
+    devices_at: dict[str, list[str]] = {}
+    for device, e in priced.items():
+        instance, _, kind = str(e.offer).partition(":")
+        region = f"{instance.rpartition('/')[0]}{f' {kind}' if kind else ''}".replace("_", " ")
+        devices_at.setdefault(region, []).append(device)
+    listed = "; ".join(f"{region} ({', '.join(names)})" for region, names in devices_at.items())
+    dates = {e.price_as_of for row in comparison.rows if (e := row.estimate) and e.price_as_of}
     oldest = min(dates, key=lambda text: (first_day(text) or date.max, text), default="")
     dated = dated_words(oldest).replace(", as of", "; the oldest as of")
     return ["", f"prices at {listed}{dated}"]
@@ -319,91 +317,91 @@ _COMPILED_NOTE = (
 
 
 def _group_view(rows: Sequence[ComparisonRow], winners: Leaders) -> RenderableType:
+    """What ran one model, and why others cannot."""
     estimates = [row.estimate for row in rows if row.estimate is not None and row.reason is None]
+    compiled = {row.device: row.compiled.latency_s for row in rows if row.compiled is not None}
     width = max(len("device"), *(len(row.device) for row in rows))
-    parts: list[RenderableType] = [
-        _title(rows[0], [row.estimate for row in rows if row.estimate is not None])
-    ]
-    compiled = {row.device: row.compiled for row in rows if row.compiled is not None}
+    views: list[RenderableType] = [_title(rows)]
     if estimates:
-        times = {device: run.latency_s for device, run in compiled.items()}
-        listing = _running(estimates, times, width)
-        parts.append(replace(listing, rows=_marked(listing, winners)))
-    parts += [Text(words, style="dim") for words in _notes(estimates, winners)]
-    failed = [row for row in rows if row.reason is not None]
-    if failed:
-        reasons = (
-            (row.device, (row.reason or "").removeprefix(f"{row.device} ")) for row in failed
-        )
-        parts.append(pairs(reasons, gap=1, min_width=width))
-    if compiled:
-        parts.append(Text(_COMPILED_NOTE, style="dim"))
-    if len({e.precision for e in estimates}) > 1:
-        parts.append(Text(_MIXED_PRECISION, style="dim"))
-    hosts = [
-        f"{e.device}: {e.host} is its host and runs "
-        + (f"{e.host_layer_count} layers" if e.host_layer_count else "what it cannot")
-        for e in estimates
-        if e.host
+        views.append(_running(estimates, compiled, width, winners))
+        views += notes(_remarks(estimates, winners))
+    reasons = [
+        (row.device, row.reason.removeprefix(f"{row.device} "))
+        for row in rows
+        if row.reason is not None
     ]
-    return Group(*parts, *(Text(words, style="dim") for words in hosts))
+    if reasons:
+        views.append(pairs(reasons, gap=1, style="", min_width=width))
+    if compiled:
+        views += notes([_COMPILED_NOTE])
+    if len({e.precision for e in estimates}) > 1:
+        views += notes([_MIXED_PRECISION])
+    return Group(*views, *notes(_hosts(estimates)))
+
+
+def _title(rows: Sequence[ComparisonRow]) -> Text:
+    title = Text(f"{rows[0].workload} · {rows[0].mode}", style="bold cyan")
+    e = next((row.estimate for row in rows if row.estimate is not None), None)
+    if e is not None:
+        tokens = say("[ · {seq_len} tokens in][, {output_len} out]", e.figures())
+        title.append(f" · batch {e.batch:,}{tokens}", style="default")
+    return title
 
 
 def _running(
-    estimates: Sequence[Estimate], compiled: Mapping[str, float | None], width: int
+    estimates: Sequence[Estimate],
+    compiled: Mapping[str, float | None],
+    width: int,
+    winners: Leaders,
 ) -> Listing:
-    """What ran, with the times compiled where there are any."""
+    """What ran, with the times compiled where there are any: the best of a column has a star, what
+    may be its best has ~.
+    """
     generates = any(e.output_len for e in estimates)
     columns = f"{_FIRST}{_COMPILED if compiled else ''}{_TOKENS if generates else _SAMPLES}{_LAST}"
     rows = [
         {**e.figures(), "limit": _short_limit(e), "compiled_s": compiled.get(e.device, "")}
         for e in estimates
     ]
-    return Listing.of(columns, rows, first_width=width)
-
-
-def _marked(listing: Listing, winners: Leaders) -> list[list[Text]]:
-    """Cells of a comparison: the best of a column with a star, what may be its best with ~."""
-    return [
+    listing = Listing.of(columns, rows, first_width=width)
+    marked = [
         [
-            _mark(str(cell), str(row[0]), winners.get(_BEST[title], ()) if title in _BEST else None)
+            _mark(str(cell), str(row[0]), winners.get(_BEST.get(title, "")))
             for title, cell in zip(listing.headers, row, strict=True)
         ]
         for row in listing.rows
     ]
+    return replace(listing, rows=marked)
 
 
 def _mark(text: str, device: str, leaders: Sequence[str] | None) -> Text:
-    if text == UNKNOWN or leaders is None:
-        style = "dim" if text == UNKNOWN else ""
-        return Text(text if leaders is None else f"{text} ", style=style)
-    if device not in leaders:
-        return Text(f"{text} ")
+    """A cell; of a column that has leaders with a blank where it is none of them."""
+    blank = "" if leaders is None else " "
+    if text == UNKNOWN:
+        return Text(f"{text}{blank}", style="dim")
+    if not leaders or device not in leaders:
+        return Text(f"{text}{blank}")
     is_alone = len(leaders) == 1
     return Text(f"{text}{'*' if is_alone else '~'}", style="bold green" if is_alone else "green")
 
 
-def _title(row: ComparisonRow, estimates: Sequence[Estimate]) -> Text:
-    title = Text(f"{row.workload} · {row.mode}", style="bold cyan")
-    if estimates:
-        e = estimates[0]
-        tokens = f" · {e.seq_len:,} tokens in" if e.seq_len else ""
-        tokens += f", {e.output_len:,} out" if e.output_len else ""
-        title.append(f" · batch {e.batch:,}{tokens}", style="default")
-    return title
-
-
-def _notes(estimates: Sequence[Estimate], winners: Leaders) -> list[str]:
+def _remarks(estimates: Sequence[Estimate], winners: Leaders) -> Iterator[str]:
     """Which stacks ran, how wide intervals of times are, and which leaders' like are far off."""
     by_stack = grouped(estimates, lambda e: stack_words(e.stack, e.execution))
-    if not by_stack:
-        return []
-    names = [f"{stack} on {', '.join(e.device for e in own)}" for stack, own in by_stack.items()]
-    lines = [f"run by {'; '.join(names) if len(names) > 1 else next(iter(by_stack))}"]
-    lines.append(interval_words(estimates))
+    names = [f"{stack} on {', '.join(e.device for e in runs)}" for stack, runs in by_stack.items()]
+    yield f"run by {'; '.join(names) if len(names) > 1 else next(iter(by_stack))}"
+    yield interval_words(estimates)
     leading = {device for devices in winners.values() for device in devices}
-    far = [e for e in estimates if e.evidence and e.evidence.is_far and e.device in leading]
-    lines += [f"{e.device}: {e.warnings[-1]}" for e in far]
-    return lines + [
-        f"{e.device}: {e.precision} {words}" for e in estimates if (words := widened_words(e))
-    ]
+    for e in estimates:
+        if e.evidence and e.evidence.is_far and e.device in leading:
+            yield f"{e.device}: {e.warnings[-1]}"
+    for e in estimates:
+        if widened := widened_words(e):
+            yield f"{e.device}: {e.precision} {widened}"
+
+
+def _hosts(estimates: Sequence[Estimate]) -> Iterator[str]:
+    for e in estimates:
+        if e.host:
+            layers = f"{e.host_layer_count} layers" if e.host_layer_count else "what it cannot"
+            yield f"{e.device}: {e.host} is its host and runs {layers}"

@@ -1,23 +1,32 @@
 """The page of a training estimate: its plan in words, what an iteration's time and memory go to,
 the tasks of an iteration on each stage, and the Pareto front of a search.
+
+Over the tasks of an iteration it draws the power of all devices and the memory of the worst rank.
+The energy of passes is spread evenly over the time of their tasks: what a stage's layers differ in
+energy beyond their time is left out. Activations are held from the start of a microbatch's forward
+pass to the end of its backward pass (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from accelsim.economics.load_cost import LoadOption
 from accelsim.plain import Values
-from accelsim.quantity import duration, say, usd
+from accelsim.quantity import Writer, duration, say, size, usd, watts
 from accelsim.report.calculator import calculator_section
+from accelsim.report.curves import Curve, curves_section
 from accelsim.report.operators import (
     OperatorRun,
     group_section,
     layers_of,
     roofline_section,
 )
-from accelsim.report.page import Page, Section, axis, figure, limit_line, trace
+from accelsim.report.page import Page, Section, axis, figure, limit_line, points
 from accelsim.report.parts import (
     mapping_section,
     metrics_section,
@@ -29,12 +38,15 @@ from accelsim.report.result_page import known_devices
 from accelsim.report.run_sections import accuracy_section, offers_section
 from accelsim.report.timeline import timeline_section
 from accelsim.report.training import decision_words
-from accelsim.report.training_curves import step_section
+from accelsim.simulation.timeline import StepFunction, Timeline, accumulate
+from accelsim.workloads.graph import BoolArray, FloatArray
 
 if TYPE_CHECKING:
     from accelsim.training.iteration import Iteration
 
 _SECONDS_PER_HOUR = 3600.0
+_AXES = ("iteration_s", "memory_bytes")
+_FORWARD, _BACKWARD = ("forward",), ("backward", "weight gradient")
 
 
 def training_page(
@@ -56,15 +68,12 @@ def training_page(
         budget_usd: Most that it may cost, drawn as a line.
     """
     d = document
-    capacity = None if iteration is None else iteration.setup.capacity_bytes
     refused = [{"plans": n, "why": why} for why, n in (d.get("rejected") or {}).items()]
     sections = [
         shares_section("time", "What an iteration's time goes to", d["time_s"], "s"),
         shares_section("memory", "Memory of the worst rank", d["memory"], "bytes"),
         *(_operators(iteration, d) if iteration is not None else ()),
-        _pareto(d["pareto"], _line_places(d, deadline_s, budget_usd), capacity)
-        if d.get("pareto")
-        else None,
+        _pareto(d, iteration, deadline_s, budget_usd) if d.get("pareto") else None,
         rows_section("plans", "Best plans, and why the others lose", d.get("plans") or ()),
         rows_section("rejected", "Plans that cannot run", refused),
         *_costs(d),
@@ -72,10 +81,19 @@ def training_page(
         metrics_section(d["metrics"]),
         *provenance_sections([d], known_devices([d["device"]])),
     ]
-    where = d["cluster"] or d["device"]
-    title = f"{d['workload']} on {d['device_count']:,} devices of {where}"
+    title = f"{d['workload']} on {d['device_count']:,} devices of {d['cluster'] or d['device']}"
     decision = (*_decision(d), *kept_limits(d, deadline_s, budget_usd))
     return Page.of(title, decision, sections, command, d["warnings"])
+
+
+def _run_limits(
+    d: Values, deadline_s: float | None, budget_usd: float | None
+) -> Iterator[tuple[str, float, float | None, Writer]]:
+    """Limits of the whole run that are given: name, most, what it takes, and how it is written."""
+    if deadline_s is not None:
+        yield "deadline", deadline_s, d.get("time_to_train_s"), duration
+    if budget_usd is not None:
+        yield "budget", budget_usd, d.get("total_cost_usd"), usd
 
 
 def kept_limits(d: Values, deadline_s: float | None, budget_usd: float | None) -> list[str]:
@@ -86,36 +104,20 @@ def kept_limits(d: Values, deadline_s: float | None, budget_usd: float | None) -
         deadline_s: Longest time of the run; None for none.
         budget_usd: Most that it may cost; None for none.
     """
-    limits = (
-        ("deadline", deadline_s, d.get("time_to_train_s"), duration),
-        ("budget", budget_usd, d.get("total_cost_usd"), usd),
-    )
-    kept_limits = []
-    for name, most, value, write in limits:
-        if most is not None:
-            known = "is not known" if value is None else "is kept" if value <= most else "is missed"
-            kept_limits.append(f"The {name} of {write(most)} {known}: {write(value)}.")
-    return kept_limits
-
-
-def _line_places(
-    d: Values, deadline_s: float | None, budget_usd: float | None
-) -> dict[str, float | None]:
-    """Time of an iteration at which the whole run would be at its limit, by the limit's name."""
-    limits = {
-        "deadline": (deadline_s, d.get("time_to_train_s")),
-        "budget": (budget_usd, d.get("total_cost_usd")),
-    }
-    return {
-        name: None if most is None or not value else d["iteration_s"] * most / value
-        for name, (most, value) in limits.items()
-    }
+    sentences = []
+    for name, most, value, write in _run_limits(d, deadline_s, budget_usd):
+        verdict = "is not known" if value is None else "is kept" if value <= most else "is missed"
+        sentences.append(f"The {name} of {write(most)} {verdict}: {write(value)}.")
+    return sentences
 
 
 def _decision(d: Values) -> Iterator[str]:
-    goes = {name: value for name, value in d["time_s"].items() if value > 0}
-    most = max(goes, key=lambda name: goes[name]).replace("_", " ") if goes else "nothing"
-    plan = d["inputs"].get("plan") or "The plan"
+    largest = max(d["time_s"].items(), key=lambda part: part[1], default=("nothing", 1.0))
+    values = {
+        **d,
+        "plan_text": d["inputs"].get("plan") or "The plan",
+        "most": largest[0].replace("_", " ") if largest[1] > 0 else "nothing",
+    }
     yield f"{decision_words(d)}."
     yield say(
         "[{interval_level} interval of the whole run: {time_to_train_low_s} to "
@@ -123,14 +125,14 @@ def _decision(d: Values) -> Iterator[str]:
         d,
     )
     yield say(
-        "{plan_words}: {iteration_s} an iteration of {plan.global_batch} samples, {samples_per_s} "
+        "{plan_text}: {iteration_s} an iteration of {plan.global_batch} samples, {samples_per_s} "
         f"samples/s.{'' if d['fits'] else ' It does not fit in the memory of a device.'}",
-        {**d, "plan_words": plan},
+        values,
     )
     yield say(
         "{interval_level} interval {iteration_low_s} to {iteration_high_s}; mostly {most}; MFU "
         "{mfu_fraction}.",
-        {**d, "most": most},
+        values,
     )
     yield say("Energy: {energy_j} an iteration. Cost: {cost_usd} an iteration.", d)
 
@@ -147,53 +149,52 @@ def _operators(iteration: Iteration, d: Values) -> Iterator[Section]:
     for column in ("kind", "layer", "bound"):
         yield group_section(frame, column, "a microbatch")
     if iteration.timeline is not None:
-        said = "Each pass of a microbatch, send and reduction"
-        yield timeline_section(iteration.timeline, "One iteration", said, "category")
+        text = "Each pass of a microbatch, send and reduction"
+        yield timeline_section(iteration.timeline, "One iteration", text, "category")
         yield step_section(iteration, iteration.timeline)
 
 
-def _costs(d: Values) -> list[Section | None]:
+def _costs(d: Values) -> Iterator[Section | None]:
     """Cost of other rates of training, cost at each offer, and how sure the figures are."""
-    if not known_devices([d["device"]]):
-        return []
-    rate, samples = d["samples_per_s"], d["plan"]["global_batch"]
-    energy = None if d["energy_j"] is None else d["energy_j"] / samples
-    costs = [
-        offers_section([(d["device"], rate / d["device_count"], energy)]),
-        accuracy_section([d["device"]]),
-    ]
-    if d["cost_usd"] is None or not rate:
-        return costs
-    hourly = d["cost_usd"] / d["iteration_s"] * _SECONDS_PER_HOUR
-    option = LoadOption(f"{d['device_count']:,} x {d['device']}", rate, hourly)
-    text = (
-        f"Copies of these {d['device_count']:,} devices at this plan's rate; what joins the copies "
-        "is left out."
-    )
-    return [calculator_section([option], rate, "samples", text, name="cost"), *costs]
+    device, device_count, rate_per_s = d["device"], d["device_count"], d["samples_per_s"]
+    if not known_devices([device]):
+        return
+    if d["cost_usd"] is not None and rate_per_s:
+        hourly_usd = d["cost_usd"] / d["iteration_s"] * _SECONDS_PER_HOUR
+        option = LoadOption(f"{device_count:,} x {device}", rate_per_s, hourly_usd)
+        text = (
+            f"Copies of these {device_count:,} devices at this plan's rate; what joins the copies "
+            "is left out."
+        )
+        yield calculator_section([option], rate_per_s, "samples", text, name="cost")
+    energy_j = None if d["energy_j"] is None else d["energy_j"] / d["plan"]["global_batch"]
+    yield offers_section([(device, rate_per_s / device_count, energy_j)])
+    yield accuracy_section([device])
 
 
 def _pareto(
-    plans: Sequence[Values], limits: Mapping[str, float | None], capacity_bytes: float | None
+    d: Values, iteration: Iteration | None, deadline_s: float | None, budget_usd: float | None
 ) -> Section:
-    """Time against memory of plans that no other beats, coloured by energy, with the times at which
-    a limit is reached and the memory of a device as lines.
+    """Time against memory of plans that no other beats, coloured by energy, with the times of an
+    iteration at which the whole run reaches a limit and the memory of a device as lines.
     """
-    times, held = ([plan[name] for plan in plans] for name in ("iteration_s", "memory_bytes"))
-    most = max(*held, capacity_bytes or 0.0)
+    plans = d["pareto"]
+    times_s, memory_bytes = ([plan[name] for plan in plans] for name in _AXES)
+    capacity_bytes = None if iteration is None else iteration.setup.capacity_bytes
+    most_bytes = max(*memory_bytes, capacity_bytes or 0.0)
     lines = [
-        limit_line(name, [seconds] * 2, [0.0, most])
-        for name, seconds in limits.items()
-        if seconds is not None
+        limit_line(name, [d["iteration_s"] * most / value] * 2, [0.0, most_bytes])
+        for name, most, value, _ in _run_limits(d, deadline_s, budget_usd)
+        if value
     ]
     if capacity_bytes is not None:
-        ends = [min(times), max(times)]
+        ends = [min(times_s), max(times_s)]
         lines.append(limit_line("memory of a device", ends, [capacity_bytes] * 2))
-    points = trace(
+    marks = points(
         "plans",
-        times,
-        held,
-        text=[plan["plan"] for plan in plans],
+        plans,
+        *_AXES,
+        text="{plan}",
         hovertemplate="%{text}<br>%{x:.4s}s, %{y:.4s}B<extra></extra>",
         marker={
             "size": 10,
@@ -202,11 +203,95 @@ def _pareto(
             "colorbar": {"title": {"text": "energy, J"}},
         },
     )
-    memory = axis("memory of the worst rank, B", rangemode="tozero")
-    drawn = figure([points, *lines], "time of an iteration", log="x", yaxis=memory)
+    memory_axis = axis("memory of the worst rank, B", rangemode="tozero")
+    picture = figure([marks, *lines], "time of an iteration", log="x", yaxis=memory_axis)
     columns = (
         "plan | >iteration=iteration_s | >memory=memory_bytes | >energy=energy_j | >cost=cost_usd"
     )
     rows = [{"cost_usd": None, **plan} for plan in plans]
     title = "Plans that no other beats in time, memory and energy"
-    return Section.of("pareto", title, columns, rows, "", drawn)
+    return Section.of("pareto", title, columns, rows, "", picture)
+
+
+def step_section(iteration: Iteration, tasks: Timeline) -> Section:
+    """Power and memory over the tasks of an iteration.
+
+    Args:
+        iteration: The iteration.
+        tasks: Its tasks.
+    """
+    setup = iteration.setup
+    curves = [Curve("memory of the worst rank, B", _memory(iteration, tasks), size)]
+    if setup.idle_w is not None:
+        still_w = setup.energy_j(0.0, 1.0)
+        priced = replace(tasks, energy_j=setup.conditions.pue * _task_energy_j(iteration, tasks))
+        curves.insert(0, Curve("power, W", priced.power(still_w), watts))
+    text = (
+        "All devices and hosts; energy of passes spread evenly over their tasks. Memory grows with "
+        "the microbatches whose activations wait"
+    )
+    title = "Power and memory over the iteration"
+    return curves_section("power", title, curves, tasks.makespan_s, text)
+
+
+def _of_category(tasks: Timeline, names: tuple[str, ...]) -> BoolArray:
+    return np.isin(np.array(tasks.categories)[tasks.category], names)
+
+
+def _task_energy_j(iteration: Iteration, tasks: Timeline) -> FloatArray:
+    """Dynamic energy of each task on all the devices it stands for, in joules.
+
+    Estimate: each pass of a microbatch takes the energy that the cost model gives its operators,
+    spread over its tasks by their time; the optimizer's step takes what is left of an iteration's.
+    """
+    costs, unit, plan = iteration.costs, iteration.unit, iteration.plan
+    ranks = plan.dp * plan.tp * plan.cp  # the stages of a pipeline hold the blocks together
+    forward_j = costs["energy_forward_j"][unit].sum() * ranks
+    backward_j = costs["energy_backward_j"][unit].sum() * ranks
+    if plan.recompute == "full":
+        backward_j += costs["again_energy_j"][unit].sum() * ranks
+    count = iteration.microbatch_count
+    ends_s = getattr(iteration.run, "microbatch_end_s", None)
+    # tasks are of the first microbatches of a fully sharded iteration, else of all
+    simulated = count if ends_s is None else len(ends_s)
+    update_j = iteration.scores.energy_j[0] - count * (forward_j + backward_j)
+    energies_j = (
+        (_FORWARD, simulated * forward_j),
+        (_BACKWARD, simulated * backward_j),
+        (("update",), max(float(update_j), 0.0)),
+    )
+    task_energy_j = np.zeros(len(tasks))
+    for categories, energy_j in energies_j:
+        seconds = tasks.duration_s * _of_category(tasks, categories)
+        total_s = seconds.sum()
+        task_energy_j += energy_j * seconds / total_s if total_s else 0.0
+    return task_energy_j
+
+
+def _memory(iteration: Iteration, tasks: Timeline) -> StepFunction:
+    """Memory of the worst rank: what it always holds, and activations that wait.
+
+    Activations grow with the microbatches under way, up to what the plan holds of them
+    (Korthikanti et al. 2022, section 4.2.3).
+    """
+    waiting_bytes = float(iteration.scores.memory["activation_bytes"][0])
+    stage = f"stage {int(iteration.scores.worst_stage[0])}"
+    resource = tasks.resources.index(stage if stage in tasks.resources else "compute")
+    is_mine = tasks.resource == resource
+    starts, ends = (is_mine & _of_category(tasks, names) for names in (_FORWARD, ("backward",)))
+    under_way = accumulate(
+        np.concatenate([tasks.start_s[starts], tasks.end_s[ends]]),
+        np.concatenate([_shares(tasks, starts), -_shares(tasks, ends)]),
+    )
+    scale_bytes = waiting_bytes / (under_way.maximum or 1.0)
+    held_bytes = iteration.memory_bytes - waiting_bytes
+    begins_s = np.concatenate([[0.0], under_way.time_s])
+    return StepFunction(
+        begins_s, held_bytes + np.concatenate([[0.0], scale_bytes * under_way.value])
+    )
+
+
+def _shares(tasks: Timeline, rows: BoolArray) -> FloatArray:
+    """Share of its pass that each task is: passes may be several chunks or parts."""
+    names = tasks.name[rows]
+    return 1.0 / np.bincount(names)[names] if len(names) else np.zeros(0)

@@ -29,10 +29,8 @@ from accelsim.report.page import (
     write_page,
 )
 from accelsim.report.run_page import operator_frame, run_page
-from accelsim.report.serving_page import serving_page
-from accelsim.report.serving_steps import step_runs
-from accelsim.report.training_curves import step_section
-from accelsim.report.training_page import training_page
+from accelsim.report.serving_page import serving_page, step_runs
+from accelsim.report.training_page import step_section, training_page
 
 HOSTILE = "<script>alert(1)</script>[bold]=1+1\x1b[31m"
 
