@@ -21,7 +21,7 @@ def measure_next(
     none is.
     """
     from accelsim.handover.next_runs import measure_next as asked
-    from accelsim.report.next_runs import next_runs_view
+    from accelsim.report.handover import next_runs_view
 
     with progress_bar("planning", quiet=output.quiet) as report:
         result = asked(scenario, learned=learned, runs=runs, months=months, report=report)

@@ -62,7 +62,7 @@ def list_engines(
     host time per step, and where that was read.
     """
     from accelsim import catalog
-    from accelsim.report.engines import ENGINE_COLUMNS, engine_rows, engines_table
+    from accelsim.report.stacks import ENGINE_COLUMNS, engine_rows, engines_table
 
     profile = catalog.device(device)
     rows = engine_rows(profile)

@@ -54,25 +54,24 @@ def accuracy_view(
         if pair["pairs"]
     ]
     skipped = [{"suite": name, "why": why} for name, why in report.get("skipped", {}).items()]
-    wholes = [row for row in rows if not row["group"]]
-    stacks = [
-        Listing.of(f"{name}={_STACKS}", suite["stacks"])
-        for name, suite in suites.items()
-        if suite.get("stacks")
-    ]
     tables = (
-        Listing.of(_SUITES, wholes),
+        Listing.of(_SUITES, [row for row in rows if not row["group"]]),
         Listing.of(_PAIRS, pairs),
-        *stacks,
+        *(
+            Listing.of(f"{name}={_STACKS}", suite.get("stacks", ()))
+            for name, suite in suites.items()
+        ),
         Listing.of("refused in=suite | >rows | ~why", refused_rows(suites)),
         Listing.of("not scored=suite | ~why", skipped),
     )
-    blocks: list[list[RenderableType]] = []
+    views: list[RenderableType] = []
     if groups or device is not None:
-        for name, own in grouped(rows, itemgetter("suite")).items():
-            blocks.append([Text(name, style="bold cyan"), _group_table(own)])
-    blocks += [[table] for table in tables if table.rows]
-    return Group(*[part for block in blocks for part in (Text(""), *block)][1:])
+        for name, of_suite in grouped(rows, itemgetter("suite")).items():
+            views += ["", Text(name, style="bold cyan"), _group_table(of_suite)]
+    for table in tables:
+        if table.rows:
+            views += ["", table]
+    return Group(*views[1:])
 
 
 def _group_table(rows: Sequence[Values]) -> Listing:

@@ -13,7 +13,7 @@ from accelsim.economics.result import HOURS_PER_YEAR
 from accelsim.plain import Values
 from accelsim.quantity import say
 from accelsim.report.calculator import calculator_section
-from accelsim.report.page import Page, Section, figure, trace
+from accelsim.report.page import Page, Section, figure, points, trace
 from accelsim.report.parts import COLOURS, provenance_sections
 from accelsim.report.result_page import known_devices
 
@@ -39,29 +39,24 @@ def breakeven_page(rows: Sequence[Values], command: str) -> Page:
         "demand_per_s": first["demand_per_s"],
         "life_years": first["life_years"],
     }
-    text = say(
-        "A demand is {demand_per_s} inferences per second over {life_years:decimal} years; "
-        "hardware and electricity are bought in proportion.",
-        first,
-    )
-    options = [_load_option(one) for one in (reference, *rows)]
+    options = (reference, *rows)
     sections = [
-        _lines(reference, rows, text),
+        _costs(options, rows),
         calculator_section(
-            options,
+            [_load_option(option) for option in options],
             float(first["demand_per_s"]),
             "inferences",
             "Whole devices bought with their electricity over the same life; development by month.",
             name="cost",
         ),
-        *provenance_sections([], known_devices([str(one["option"]) for one in (reference, *rows)])),
+        *provenance_sections([], known_devices([str(option["option"]) for option in options])),
     ]
-    decision = tuple(_words(row) for row in rows)
-    title = f"{', '.join(str(row['option']) for row in rows)} against {first['reference']}"
-    return Page.of(f"Break-even of {title}", decision, sections, command)
+    names = ", ".join(str(row["option"]) for row in rows)
+    title = f"Break-even of {names} against {first['reference']}"
+    return Page.of(title, map(_answer, rows), sections, command)
 
 
-def _words(row: Values) -> str:
+def _answer(row: Values) -> str:
     if row["volume"] is None:
         return say("{option} is never cheaper than {reference}: {reason}.", row)
     if row["volume"] == 0:
@@ -73,46 +68,56 @@ def _words(row: Values) -> str:
     )
 
 
-def _load_option(one: Values) -> LoadOption:
+def _load_option(option: Values) -> LoadOption:
     """Price of an hour of one unit, and development by month of its life."""
-    hours = one["life_years"] * HOURS_PER_YEAR
-    hourly = one["usd_per_demand"] * one["rate_per_s"] / one["demand_per_s"] / hours
-    monthly = one["nre_usd"] / (one["life_years"] * _MONTHS)
-    return LoadOption(str(one["option"]), one["rate_per_s"], hourly, monthly)
+    life_hours = option["life_years"] * HOURS_PER_YEAR
+    unit_usd = option["usd_per_demand"] * option["rate_per_s"] / option["demand_per_s"]
+    monthly_usd = option["nre_usd"] / (option["life_years"] * _MONTHS)
+    name, rate_per_s = str(option["option"]), option["rate_per_s"]
+    return LoadOption(name, rate_per_s, unit_usd / life_hours, monthly_usd)
 
 
-def _lines(reference: Values, rows: Sequence[Values], text: str) -> Section:
+def _costs(options: Sequence[Values], rows: Sequence[Values]) -> Section:
     """Cost over demands of every option, and the crossings with the reference's."""
-    crossings = [row["volume"] for row in rows if row["volume"]] or [1.0]
-    volumes = np.geomspace(min(crossings) / _AROUND, max(crossings) * _AROUND, _VOLUMES)
+    crossings = [row for row in rows if row["volume"]]
+    at = [row["volume"] for row in crossings] or [1.0]
+    volumes = np.geomspace(min(at) / _AROUND, max(at) * _AROUND, _VOLUMES)
     traces = [
         trace(
-            one["option"],
+            option["option"],
             volumes,
-            one["nre_usd"] + volumes * one["usd_per_demand"],
+            option["nre_usd"] + volumes * option["usd_per_demand"],
             "lines",
             line={"color": COLOURS[index % len(COLOURS)]},
         )
-        for index, one in enumerate((reference, *rows))
+        for index, option in enumerate(options)
     ]
-    met = [row for row in rows if row["volume"]]
     traces.append(
-        trace(
+        points(
             "break-even",
-            [row["volume"] for row in met],
-            [row["volume"] * row["reference_usd_per_demand"] for row in met],
-            text=[row["option"] for row in met],
+            [
+                {**row, "cost_usd": row["volume"] * row["reference_usd_per_demand"]}
+                for row in crossings
+            ],
+            "volume",
+            "cost_usd",
+            text="{option}",
             marker={"symbol": "diamond", "size": 12, "color": COLOURS[5]},
         )
     )
-    never = dict.fromkeys(("volume", "units"), "never")
+    blank, never = (dict.fromkeys(("volume", "units"), text) for text in ("", "never"))
     shown = [
-        {"volume": "", "units": "", **one, **(never if one.get("volume", 0) is None else {})}
-        for one in (reference, *rows)
+        {**blank, **option, **(never if option.get("volume", 0) is None else {})}
+        for option in options
     ]
     columns = (
         "option | >development=nre_usd | >per demand=usd_per_demand | >from "
         "demands=volume:decimal | >from units=units:decimal"
     )
-    drawn = figure(traces, "demands", "USD", "xy")
-    return Section.of("break-even", "Cost over demands", columns, shown, text, drawn)
+    text = say(
+        "A demand is {demand_per_s} inferences per second over {life_years:decimal} years; "
+        "hardware and electricity are bought in proportion.",
+        options[0],
+    )
+    picture = figure(traces, "demands", "USD", "xy")
+    return Section.of("break-even", "Cost over demands", columns, shown, text, picture)

@@ -45,56 +45,58 @@ def calculator_section(
         utilisation_fraction: Share of a device's rate that the page starts with.
         name: Id of the table.
     """
-    asked = (load_per_s, utilisation_fraction)
-    ordered = sorted(options, key=lambda one: load_cost(one, *asked).usd_per_month)
+    start = (load_per_s, utilisation_fraction)
+    ordered = sorted(options, key=lambda option: load_cost(option, *start).usd_per_month)
     shown = ordered[:_MOST_OPTIONS]
-    loads = load_per_s * np.logspace(-_DECADES, _DECADES, _LOADS)
-    drawn = figure(
-        _cost_lines(shown, loads.tolist(), *asked),
+    loads_per_s = (load_per_s * np.logspace(-_DECADES, _DECADES, _LOADS)).tolist()
+    picture = figure(
+        _cost_lines(shown, loads_per_s, *start),
         f"{unit} per second",
         "USD a month",
         "xy",
         height=_HEIGHT + _LEGEND_HEIGHT * len(shown),
     )
     data = {
-        "options": [asdict(one) for one in shown],
+        "options": [asdict(option) for option in shown],
         "load_per_s": load_per_s,
-        "loads_per_s": loads.tolist(),
+        "loads_per_s": loads_per_s,
         "utilisation_fraction": utilisation_fraction,
         "hours_per_month": HOURS_PER_MONTH,
         "unit": unit,
     }
-    ranges = cheapest_range(shown, loads.tolist(), utilisation_fraction)
+    ranges = cheapest_range(shown, loads_per_s, utilisation_fraction)
     rows = [
         {
-            **asdict(load_cost(one, *asked)),
-            "option": one.name + (" (cheapest)" if index == 0 else ""),
-            "won": " to ".join(map(number, ranges.get(one.name, ()))) or "nowhere",
+            **asdict(load_cost(option, *start)),
+            "option": option.name + (" (cheapest)" if option is shown[0] else ""),
+            "won": " to ".join(map(number, ranges.get(option.name, ()))) or "nowhere",
         }
-        for index, one in enumerate(shown)
+        for option in shown
     ]
     columns = (
         "option | >devices=unit_count | >USD a month=usd_per_month | >per 1,000=usd_per_1000 | "
         f">headroom=headroom_fraction | cheapest, {unit}/s=won"
     )
-    said = text + left_out(len(options) - len(shown), "dearer options are left out")
+    text += left_out(len(options) - len(shown), "dearer options are left out")
     title = "Cost of a load, break-even and headroom"
-    return replace(Section.of(name, title, columns, rows, said, drawn), calculator=data)
+    return replace(Section.of(name, title, columns, rows, text, picture), calculator=data)
 
 
 def _cost_lines(
-    options: Sequence[LoadOption], loads: list[float], load_per_s: float, utilisation: float
+    options: Sequence[LoadOption],
+    loads_per_s: list[float],
+    load_per_s: float,
+    utilisation_fraction: float,
 ) -> list[Document]:
     """A line of USD a month over the load for each option, and the load the page starts with."""
-    costs = [
-        [load_cost(option, load, utilisation).usd_per_month for load in loads] for option in options
+    costs_usd = [
+        [load_cost(option, load, utilisation_fraction).usd_per_month for load in loads_per_s]
+        for option in options
     ]
-    ends = [min(map(min, costs)), max(map(max, costs))]
+    traces = [
+        trace(option.name, loads_per_s, costs, "lines")
+        for option, costs in zip(options, costs_usd, strict=True)
+    ]
+    ends = [min(map(min, costs_usd)), max(map(max, costs_usd))]
     dotted = {"hoverinfo": "skip", "line": {"dash": "dot", "color": "#7f8a94"}}
-    return [
-        *(
-            trace(option.name, loads, cost, "lines")
-            for option, cost in zip(options, costs, strict=True)
-        ),
-        trace("load", [load_per_s] * 2, ends, "lines", **dotted),
-    ]
+    return [*traces, trace("load", [load_per_s] * 2, ends, "lines", **dotted)]

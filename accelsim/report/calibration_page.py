@@ -34,21 +34,21 @@ def fit_page(fitted: Fitted, command: str) -> Page:
         fitted: What it made.
         command: Command that makes the page again.
     """
-    run = fitted.run
-    words = (
+    run, settings = fitted.run, fitted.run.settings
+    form = (
         "{rows} operators held out: median error {median_fraction}, {mape_fraction} on average"
         "[, threads: {threads}]."
     )
-    said = [
-        say(words, row) for row in fitted.errors if row["family"] == "all" and row["dtype"] == "all"
-    ]
     title = f"Calibration of {run.environment.get('device_name')}"
+    decision = [
+        say(form, row) for row in fitted.errors if row["family"] == "all" and row["dtype"] == "all"
+    ]
     about = {
         "device": fitted.device,
         "run": run.digest,
-        "budget_s": run.settings.get("budget_s"),
-        **({"threads": threads} if (threads := run.settings.get("threads")) else {}),
-        "dtypes": run.settings.get("dtypes"),
+        "budget_s": settings.get("budget_s"),
+        **({"threads": threads} if (threads := settings.get("threads")) else {}),
+        "dtypes": settings.get("dtypes"),
         "files": ", ".join(map(str, fitted.files)),
     }
     sections = (
@@ -59,7 +59,7 @@ def fit_page(fitted: Fitted, command: str) -> Page:
         mapping_section("about", "Where it comes from", about),
         mapping_section("machine", "The machine", run.environment),
     )
-    return Page(title, tuple(said) or (f"{title}.",), sections, command)
+    return Page(title, tuple(decision) or (f"{title}.",), sections, command)
 
 
 def _held_out_section(held_out: HeldOut, device: str) -> Section:
@@ -68,33 +68,32 @@ def _held_out_section(held_out: HeldOut, device: str) -> Section:
     if not len(known):
         return Section.of("held-out", title, "operator", [], "No row was held out.")
     low, high = held_out.band()
-    predicted = held_out.predicted_s[known]
+    predicted_s = held_out.predicted_s[known]
     names = [held_out.names[index] for index in known.tolist()]
-    ends = (predicted * low, predicted * high)
-    rows = DeviceRows.of(device, names, held_out.measured_s[known], predicted, *ends)
+    measured_s = held_out.measured_s[known]
+    rows = DeviceRows.of(
+        device, names, measured_s, predicted_s, predicted_s * low, predicted_s * high
+    )
     text = (
         f"{len(known):,} operators, each by a fit that has not seen its shape; nine of ten took "
         f"{low:.2f} to {high:.2f} times as long as predicted (the band). The table has the "
         "farthest first."
     )
-    drawn = parity_figure([rows], "time of an operator, s", _MOST_POINTS)
+    picture = parity_figure([rows], "time of an operator, s", _MOST_POINTS)
     columns = f"operator, format, threads, condition=group | {_TIMES}"
-    return Section.of("held-out", title, columns, farthest([rows]), text, drawn)
+    return Section.of("held-out", title, columns, farthest([rows]), text, picture)
 
 
 def _errors_section(errors: Sequence[Values]) -> Section:
-    names = [say("{family} {dtype}[ {threads}]", row) for row in errors]
-    series = {
-        words: [100 * row[field] for row in errors]
-        for words, field in (("median", "median_fraction"), ("p90", "p90_fraction"))
-    }
+    operators = "{family} {dtype}[ {threads}]"
+    series = {name: [100 * row[f"{name}_fraction"] for row in errors] for name in ("median", "p90")}
     columns = (
-        "operators, format, threads={family} {dtype}[ {threads}] | >rows | >MAPE=mape_fraction | "
+        f"operators, format, threads={operators} | >rows | >MAPE=mape_fraction | "
         ">median=median_fraction | >p90=p90_fraction"
     )
     text = "Operators that took no part in the fit: predicted over measured."
-    drawn = bars(names, series, "error, %")
-    return Section.of("operators", "Held-out operators", columns, errors, text, drawn)
+    picture = bars([say(operators, row) for row in errors], series, "error, %")
+    return Section.of("operators", "Held-out operators", columns, errors, text, picture)
 
 
 def check_page(document: Values, command: str) -> Page:
@@ -105,45 +104,43 @@ def check_page(document: Values, command: str) -> Page:
         command: Command that makes the page again.
     """
     rows = [{**row, "case": _case(row)} for row in document["results"]]
-    done = [
-        {**row, "error_fraction": abs(row["predicted_s"] / row["measured_s"] - 1)}
-        for row in rows
-        if row["measured_s"] is not None
-    ]
+    measured = [row for row in rows if row["measured_s"] is not None]
     skipped = [row for row in rows if row["measured_s"] is None]
-    inside = sum(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in done)
     decision = "No model was measured."
-    if done:
-        median = float(np.median([row["error_fraction"] for row in done]))
+    if measured:
+        inside = sum(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in measured)
+        errors = [abs(row["predicted_s"] / row["measured_s"] - 1) for row in measured]
         decision = (
-            f"{len(done)} of {len(rows)} whole models measured: median error {percent(median)}, "
-            f"{percent(inside / len(done))} in their 90 % interval."
+            f"{len(measured)} of {len(rows)} whole models measured: median error "
+            f"{percent(float(np.median(errors)))}, "
+            f"{percent(inside / len(measured))} in their 90 % interval."
         )
     about = {"frozen predictions": document["frozen_hash"]}
-    why = "model=case | why=skipped"
+    title = "Models that were not measured"
     sections = [
-        _checked_section(done, "runs") if done else None,
-        Section.of("skipped", "Models that were not measured", why, skipped),
+        _checked_section(measured, "runs") if measured else None,
+        Section.of("skipped", title, "model=case | why=skipped", skipped),
         mapping_section("about", "Where it comes from", about),
     ]
     return Page.of("Check of a calibration", (decision,), sections, command)
 
 
-def _checked_section(done: Sequence[Values], machine: str) -> Section:
+def _checked_section(measured: Sequence[Values], machine: str) -> Section:
     """Models that were measured, beside what was predicted."""
-    columns = (
-        np.array([row[name] for row in done], dtype=float)
+    times_s = (
+        np.array([row[name] for row in measured], dtype=float)
         for name in ("measured_s", "predicted_s", "low_s", "high_s")
     )
-    rows = DeviceRows.of(machine, [row["case"] for row in done], *columns)
-    drawn = parity_figure([rows], "time of a run, s", _MOST_POINTS)
+    rows = DeviceRows.of(machine, [row["case"] for row in measured], *times_s)
+    picture = parity_figure([rows], "time of a run, s", _MOST_POINTS)
     text = "Predictions were frozen before anything was measured; bars are their 90 % intervals."
-    titles = f"model=group | {_TIMES} | >low=low:s | >high=high:s"
-    return Section.of("models", "Predicted against measured", titles, farthest([rows]), text, drawn)
+    columns = f"model=group | {_TIMES} | >low=low:s | >high=high:s"
+    title = "Predicted against measured"
+    return Section.of("models", title, columns, farthest([rows]), text, picture)
 
 
 def _case(row: Values) -> str:
     threads = f"{row['threads']} thread{'s' * (row['threads'] > 1)}" if row["threads"] else ""
-    said = {"mode": "training" if row["is_training"] else "inference"}
-    said["where"] = threads or row["execution"]
-    return say("{model} batch {batch} {dtype}, {where}, {mode}, {heap}", {**row, **said})
+    mode = "training" if row["is_training"] else "inference"
+    values = {**row, "mode": mode, "where": threads or row["execution"]}
+    return say("{model} batch {batch} {dtype}, {where}, {mode}, {heap}", values)

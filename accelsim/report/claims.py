@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from accelsim.plain import Document, Values
 from accelsim.report.listing import Listing
-from accelsim.report.page import DataTable, Page, Section, figure
+from accelsim.report.page import Page, Section, figure
 from accelsim.report.parts import rows_section
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def claims_listing(claims: Sequence[JudgedClaim]) -> Listing:
 
 
 def _held(claim: JudgedClaim) -> str:
-    return f"{sum(one.holds for one in claim.readings)}/{len(claim.readings)}"
+    return f"{sum(reading.holds for reading in claim.readings)}/{len(claim.readings)}"
 
 
 def claims_page(document: Values, command: str) -> Page:
@@ -54,41 +54,34 @@ def claims_page(document: Values, command: str) -> Page:
         section = rows_section("claims", "Claims", claims)
         return Page("Claims", (f"{len(claims)} claims.",), (section,), command)
     counts = Counter(claim["verdict"] for claim in claims)
-    verdicts = sorted(claims, key=lambda claim: _ORDER.index(claim["verdict"]))
-    readings = [_reading(claim, one) for claim in claims for one in claim["readings"]]
+    ordered = sorted(claims, key=lambda claim: _ORDER.index(claim["verdict"]))
+    readings = [_reading(claim, reading) for claim in claims for reading in claim["readings"]]
     bars: Document = {"type": "bar", "x": list(counts), "y": list(counts.values())}
-    drawn = figure([bars], y="claims", height=300)
+    picture = figure([bars], y="claims", height=300)
     shown = [{"verdict": verdict, "claims": count} for verdict, count in counts.most_common()]
     columns = (
         "claim | reading=name | >expected=expected?:digits | >simulated=simulated?:digits | "
         "accepted=tolerance | holds=held | to change it=run"
     )
-    sections = (
-        Section.of("counts", "Verdicts", "verdict | >claims", shown, figure=drawn),
-        Section.of(
-            "verdicts",
-            "Claims",
-            "claim=id | verdict | title | why=reason | source",
-            verdicts,
-            _VERDICTS,
-        ),
-        Section(
-            "readings",
-            "Readings",
-            DataTable.of(columns, readings, most=len(readings)),
-            "Where a reading has a command, that command runs its scenario: change its options to "
-            "ask about another.",
-        ),
+    text = (
+        "Where a reading has a command, that command runs its scenario: change its options to "
+        "ask about another."
     )
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    decision = (f"Of {len(claims)} claims: {said}.",)
+    claim_columns = "claim=id | verdict | title | why=reason | source"
+    sections = (
+        Section.of("counts", "Verdicts", "verdict | >claims", shown, figure=picture),
+        Section.of("verdicts", "Claims", claim_columns, ordered, _VERDICTS),
+        Section.of("readings", "Readings", columns, readings, text, most=len(readings)),
+    )
+    counted = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    decision = (f"Of {len(claims)} claims: {counted}.",)
     return Page("Claims about CPUs, GPUs, FPGAs and ASICs", decision, sections, command)
 
 
-def _reading(claim: Values, one: Values) -> Values:
-    holds = ("yes" if one["holds"] else "no") if one["verified"] else "not evidence"
-    run = scenario_command(one["scenario"]) or one["note"]
-    return {**one, "claim": claim["id"], "held": holds, "run": run}
+def _reading(claim: Values, reading: Values) -> Values:
+    verdict = ("yes" if reading["holds"] else "no") if reading["verified"] else "not evidence"
+    run = scenario_command(reading["scenario"]) or reading["note"]
+    return {**reading, "claim": claim["id"], "held": verdict, "run": run}
 
 
 def scenario_command(scenario: Values) -> str:
@@ -106,11 +99,15 @@ def scenario_command(scenario: Values) -> str:
     words = ["accelsim", command, str(run.pop("model"))]
     if command == "train":
         run.pop("mode", None)
-    for name, value in run.items():
-        words += _flag_words(name, value)
     over = scenario.get("over")
-    text = shlex.join(words)
-    return text if over is None else f"{text}; over the same with {_changes(over)}"
+    text = shlex.join([*words, *_flags(run)])
+    return text if over is None else f"{text}; over the same with {' '.join(_flags(over))}"
+
+
+def _flags(run: Values) -> Iterator[str]:
+    """Words of a command line that give options."""
+    for name, value in run.items():
+        yield from _flag_words(name, value)
 
 
 def _flag_words(name: str, value: object) -> list[str]:
@@ -120,7 +117,3 @@ def _flag_words(name: str, value: object) -> list[str]:
     if value is None or isinstance(value, bool):
         return [flag] if value else []
     return [_FLAGS.get(flag, flag), str(value)]
-
-
-def _changes(over: Values) -> str:
-    return " ".join(word for name, value in over.items() for word in _flag_words(name, value))

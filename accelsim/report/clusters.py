@@ -13,7 +13,7 @@ from accelsim.hardware.sourced import device_numbers
 from accelsim.plain import Document, Values
 from accelsim.quantity import amount, say, words
 from accelsim.report.devices import numbers_view
-from accelsim.report.listing import Listing
+from accelsim.report.listing import Listing, heading
 
 #: Columns every row has, whatever the clusters.
 CLUSTER_COLUMNS = (
@@ -36,13 +36,12 @@ def cluster_row(cluster: Cluster) -> Document:
         "device_count": cluster.device_count,
         "node": cluster.node.name,
         "node_count": cluster.node_count,
-        "tiers": [_tier_words(tier) for tier in cluster.tiers],
+        "tiers": [
+            f"{tier.name} {tier.device_count} "
+            + amount(tier.bandwidth_bytes_per_s, "B/s", small=False)
+            for tier in cluster.tiers
+        ],
     }
-
-
-def _tier_words(tier: Tier) -> str:
-    bandwidth = amount(tier.bandwidth_bytes_per_s, "B/s", small=False)
-    return f"{tier.name} {tier.device_count} {bandwidth}"
 
 
 def clusters_table(rows: Sequence[Values]) -> RenderableType:
@@ -114,9 +113,11 @@ def cluster_view(document: Values) -> RenderableType:
     ]
     note = [Text(document["note"], style="italic")] if document["note"] else []
     return Group(
-        Text(f"{document['title']} ({document['name']})", style="bold cyan"),
-        *(Text(say(_HEADING, document)), *note, Text("")),
+        heading(document),
+        Text(say(_HEADING, document)),
+        *note,
+        "",
         Listing.of(_TIERS, tiers),
-        Text(""),
+        "",
         numbers_view(document["numbers"]),
     )

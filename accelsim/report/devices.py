@@ -13,7 +13,7 @@ from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import device_numbers
 from accelsim.plain import Document, Values
 from accelsim.quantity import words, written
-from accelsim.report.listing import Listing, pairs
+from accelsim.report.listing import Listing, heading, pairs
 
 #: Columns every device row has, whatever the devices.
 DEVICE_COLUMNS = (
@@ -70,16 +70,13 @@ def devices_table(rows: Sequence[Values]) -> RenderableType:
         "name | class | vendor | year | >memory=memory_bytes | >bandwidth="
         f"memory_bandwidth_bytes_per_s | {rates} | >limit=limit_w"
     )
-    shown = [
-        {**row, "tera": dict.fromkeys(_SHOWN_DTYPES, "-") | _tera(row["peak_flop_per_s"])}
-        for row in rows
-    ]
+    shown = [{**row, "tera": _tera(row["peak_flop_per_s"])} for row in rows]
     styles = ["bold" if row["local"] else "" for row in rows]
     return Listing.of(columns, shown, styles=styles)
 
 
 def _tera(rates: Mapping[str, float]) -> Document:
-    return {name: rate / 1e12 for name, rate in rates.items()}
+    return {name: rates[name] / 1e12 if name in rates else "-" for name in _SHOWN_DTYPES}
 
 
 def device_document(profile: DeviceProfile) -> Document:
@@ -111,53 +108,50 @@ def _facts(profile: DeviceProfile) -> Document:
 
 def device_view(profile: DeviceProfile) -> RenderableType:
     """A profile, number by number, each with its kind and a numbered source."""
+    about = (
+        f"{profile.vendor} {profile.device_class}, {profile.year}; power and memory of "
+        f"the {profile.scope}"
+    )
+    aliases = [f"also called {', '.join(profile.aliases)}"] if profile.aliases else []
+    facts = (f"{words(name)}: {written(name, fact)}" for name, fact in _facts(profile).items())
+    note = [Text(profile.note, style="italic")] if profile.note else []
+    conflicts = [
+        Text(
+            f"{conflict.field}: {conflict.reference_source} says {conflict.reference_value}; "
+            f"{conflict.reason}"
+        )
+        for conflict in profile.conflicts
+    ]
+    if conflicts:
+        conflicts.insert(0, Text("\nother sources disagree", style="bold"))
     return Group(
-        *_heading(profile),
+        heading({"title": profile.title, "name": profile.name}),
+        *map(Text, (about, *aliases, *facts)),
+        *note,
+        "",
         numbers_view(device_numbers(profile)),
-        *_conflicts(profile),
+        *conflicts,
     )
 
 
 def numbers_view(numbers: Sequence[Values]) -> RenderableType:
     """Rows of `device_numbers` as a table, and the sources that it cites by number."""
-    sources = {row["source"]: "" for row in numbers}
-    sources = {source: f"[{index}]" for index, source in enumerate(sources, 1)}
+    sources = dict.fromkeys(row["source"] for row in numbers)
+    marks = {source: f"[{index}]" for index, source in enumerate(sources, 1)}
     rows = [
-        {**row, "value": quantity_of(row["field"], row["value"]), "source": sources[row["source"]]}
+        {**row, "value": quantity_of(row["field"], row["value"]), "source": marks[row["source"]]}
         for row in numbers
     ]
     table = Listing.of("~field | >value | kind | source", rows, gap=2)
-    cited = pairs(((number, source) for source, number in sources.items()), gap=1, justify="right")
-    return Group(table, Text("\nsources", style="bold"), cited)
+    cited = ((mark, source) for source, mark in marks.items())
+    return Group(
+        table,
+        Text("\nsources", style="bold"),
+        pairs(cited, gap=1, style="", justify="right"),
+    )
 
 
 def quantity_of(field: str, value: object) -> str:
     """A value with the unit its field's name ends in; integer rates are of operations."""
-    shown = written(field, value)
-    return shown.replace("FLOP", "OP") if field.rpartition(".")[2].startswith("int") else shown
-
-
-def _heading(profile: DeviceProfile) -> list[RenderableType]:
-    about = (
-        f"{profile.vendor} {profile.device_class}, {profile.year}; power and memory of "
-        f"the {profile.scope}"
-    )
-    lines = [Text(f"{profile.title} ({profile.name})", style="bold cyan"), Text(about)]
-    if profile.aliases:
-        lines.append(Text("also called " + ", ".join(profile.aliases)))
-    lines += [
-        Text(f"{words(name)}: {written(name, fact)}") for name, fact in _facts(profile).items()
-    ]
-    if profile.note:
-        lines.append(Text(profile.note, style="italic"))
-    return [*lines, Text("")]
-
-
-def _conflicts(profile: DeviceProfile) -> list[RenderableType]:
-    said = [
-        f"{conflict.field}: {conflict.reference_source} says {conflict.reference_value}; "
-        f"{conflict.reason}"
-        for conflict in profile.conflicts
-    ]
-    title = [Text("\nother sources disagree", style="bold")] if said else []
-    return [*title, *map(Text, said)]
+    text = written(field, value)
+    return text.replace("FLOP", "OP") if field.rpartition(".")[2].startswith("int") else text

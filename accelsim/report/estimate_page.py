@@ -28,10 +28,10 @@ def estimate_page(document: Values, command: str) -> Page:
     """
     d = document
     devices = known_devices([d["device"]])
-    times = {one["name"]: one["time_s"] for one in d["operators"]}
+    times_s = {operator["name"]: operator["time_s"] for operator in d["operators"]}
     sections = [
         metrics_section(d["metrics"]),
-        shares_section("operators", "Largest operators", times, "s"),
+        shares_section("operators", "Largest operators", times_s, "s"),
         shares_section("memory", "Memory by part", d["memory"], "bytes"),
         *cost_sections(d, devices),
         *provenance_sections([d], devices),
@@ -76,7 +76,7 @@ def batches_page(document: Values, command: str) -> Page:
         command: Command that makes the page again.
     """
     runs, knee = document["batches"], document["knee"]
-    by_batch = knee_section(sorted(runs, key=lambda one: int(one["batch"])), knee)
+    by_batch = knee_section(sorted(runs, key=lambda run: int(run["batch"])), knee)
     chosen = [_row(run) for run in runs if run["batch"] == knee][:1]
     devices = known_devices([run["device"] for run in runs])
     sections = [
@@ -86,15 +86,15 @@ def batches_page(document: Values, command: str) -> Page:
     ]
     title = f"{runs[0]['workload']} on {runs[0]['device']}, {len(runs)} batches"
     warnings = (text for run in runs for text in run["warnings"])
-    words = (
+    form = (
         "1 × {device}, batch {batch}: {latency_s} ({interval_level} interval {latency_low_s} to "
         "{latency_high_s})[, {cost_usd_per_1000} per 1,000][, {energy_per_sample_j} per sample]."
     )
-    decision = (by_batch.text, *(say(words, run) for run in chosen))
+    decision = (by_batch.text, *(say(form, run) for run in chosen))
     return Page.of(title, decision, sections, command, warnings)
 
 
-def _row(one: Values) -> Document:
+def _row(estimate: Values) -> Document:
     """An estimate as a row of a comparison."""
-    name = f"{one['device']}, batch {one['batch']:,}"
-    return {**one, "reason": None, "name": name}
+    name = f"{estimate['device']}, batch {estimate['batch']:,}"
+    return {**estimate, "reason": None, "name": name}

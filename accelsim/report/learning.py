@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from accelsim.plain import Document, Values
 from accelsim.quantity import say, written
 from accelsim.report.listing import Listing
-from accelsim.report.page import Page, Section, figure, trace
+from accelsim.report.page import Page, Section, figure, points, trace
 from accelsim.report.parts import COLOURS
 from accelsim.result import Metric
 
@@ -31,7 +31,7 @@ _LEFT_OUT = (
     "~source | phase | model | device | >measured=measured_s | >predicted=predicted_s | "
     ">off={off_fraction} | >learned={learned_off_fraction}"
 )
-_CHANGES = "figure | >without | >90 %=ends | >with your runs=learned | >90 % then=ends_then"
+_CHANGES = "figure | >without | >90 %=without_ends | >with your runs=with | >90 % then=with_ends"
 #: Figures that are shown before and after, where a result has them.
 SHOWN = (
     *("latency_s", "time_to_first_token_s", "time_per_output_token_s", "throughput_per_s"),
@@ -81,25 +81,21 @@ def scored_page(summary: Sequence[Values], rows: Sequence[Values], command: str)
         rows: Likewise.
         command: Command that makes the page again.
     """
-    measured = [row["measured_s"] for row in rows]
-    names = [row["source"] for row in rows]
-    ends = [min(measured), max(measured)]
-    drawn = [trace("equal", ends, ends, "lines", line={"color": "#7f8a94", "width": 1})]
-    for place, (name, off) in enumerate(
-        (("as predicted", "off_fraction"), ("learned from the others", "learned_off_fraction"))
-    ):
-        times = [time / (1 + row[off]) for time, row in zip(measured, rows, strict=True)]
-        mark = {"marker": {"color": COLOURS[place]}}
-        drawn.append(trace(name, measured, times, text=names) | mark)
-    picture = figure(drawn, "measured time", "predicted time", "xy")
-    said = [
-        say("{phase}: {runs} runs, median error {error_fraction}, {learned_error_fraction} ", row)
-        + say("learned; intervals hold {coverage_fraction}, {learned_coverage_fraction}.", row)
-        for row in summary
-    ]
+    ends = [end(row["measured_s"] for row in rows) for end in (min, max)]
+    traces = [trace("equal", ends, ends, "lines", line={"color": "#7f8a94", "width": 1})]
+    errors = {"as predicted": "off_fraction", "learned from the others": "learned_off_fraction"}
+    for colour, (name, error) in zip(COLOURS, errors.items(), strict=False):
+        drawn = [{**row, "time_s": row["measured_s"] / (1 + row[error])} for row in rows]
+        marker = {"color": colour}
+        traces.append(points(name, drawn, "measured_s", "time_s", text="{source}", marker=marker))
+    picture = figure(traces, "measured time", "predicted time", "xy")
+    form = (
+        "{phase}: {runs} runs, median error {error_fraction}, {learned_error_fraction} learned; "
+        "intervals hold {coverage_fraction}, {learned_coverage_fraction}."
+    )
     text = "Each run is corrected by all others but those of its own line or file."
     table = Section.of("runs", "Predicted against measured", _LEFT_OUT, rows, text, picture)
-    return Page("Runs of your own", tuple(said), (table,), command)
+    return Page("Runs of your own", tuple(say(form, row) for row in summary), (table,), command)
 
 
 def changes(before: Mapping[str, Metric], after: Mapping[str, Metric]) -> list[Document]:
@@ -109,14 +105,14 @@ def changes(before: Mapping[str, Metric], after: Mapping[str, Metric]) -> list[D
         before: Metrics of the answer without the profile.
         after: With it.
     """
-    names = [n for n in SHOWN if n in after and after[n].value is not None]
     return [
         {
             "figure": name,
-            **{f"without_{part}": getattr(before[name], part) for part in ("value", "low", "high")},
-            **{f"with_{part}": getattr(after[name], part) for part in ("value", "low", "high")},
+            **{f"without_{field}": value for field, value in before[name].to_dict().items()},
+            **{f"with_{field}": value for field, value in metric.to_dict().items()},
         }
-        for name in names
+        for name in SHOWN
+        if (metric := after.get(name)) is not None and metric.value is not None
     ]
 
 
@@ -125,18 +121,12 @@ def changes_view(rows: Sequence[Values]) -> RenderableType:
     shown = []
     for row in rows:
         name = str(row["figure"]).partition(".")[0]
-        low_high = [
-            [written(name, row[f"{which}_{end}"]) for end in ("value", "low", "high")]
-            for which in ("without", "with")
-        ]
-        (without, *ends), (learned, *ends_then) = low_high
-        shown.append(
-            {
-                "figure": row["figure"],
-                "without": without,
-                "ends": " to ".join(ends) if row["without_low"] is not None else "",
-                "learned": learned,
-                "ends_then": " to ".join(ends_then) if row["with_low"] is not None else "",
-            }
-        )
+        texts: Document = {"figure": row["figure"]}
+        for which in ("without", "with"):
+            value, low, high = (
+                written(name, row[f"{which}_{end}"]) for end in ("value", "low", "high")
+            )
+            texts[which] = value
+            texts[f"{which}_ends"] = "" if row[f"{which}_low"] is None else f"{low} to {high}"
+        shown.append(texts)
     return Listing.of(_CHANGES, shown)

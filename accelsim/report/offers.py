@@ -67,15 +67,14 @@ def offer_words(offer: str | None, device: str | None = None) -> str:
         device: Its device, by which it is found sooner.
     """
     quote = quote_of(offer, device)
-    if offer is None or quote is None:
+    if quote is None:
         return offer or "own price"
-    as_of = quote.offer.dated(quote.kind)
-    dated = dated_words(as_of)
-    words = f"{quote.offer.offer_id}, {quote.kind.replace('_', ' ')}{dated}"
-    return words + _range_words(quote)
+    kind = quote.kind.replace("_", " ")
+    dated = dated_words(quote.offer.dated(quote.kind))
+    return f"{quote.offer.offer_id}, {kind}{dated}{_range(quote)}"
 
 
-def _range_words(quote: Quote) -> str:
+def _range(quote: Quote) -> str:
     """What providers ask for one device of the kind; empty of a CPU, and where one sells it."""
     device = quote.offer.device
     if device is None or quote.offer.is_cpu:
@@ -83,7 +82,8 @@ def _range_words(quote: Quote) -> str:
     least = PriceBook.load(device=device).eligible(device, quote.kind).by_provider()
     if len(least) < _FEWEST_PROVIDERS:
         return ""
-    low, high = (written("usd_per_hour", one) for one in (min(least.values()), max(least.values())))
+    prices = least.values()
+    low, high = (written("usd_per_hour", end(prices)) for end in (min, max))
     return f"; {len(least)} providers ask {low} to {high}"
 
 
@@ -104,11 +104,16 @@ def _known_kind(offer: Offer) -> PriceKind:
 
 def _offer_row(offer: Offer, kind: PriceKind) -> Document:
     row = {name: getattr(offer, name, None) for name in OFFER_COLUMNS}
-    row |= {"offer": offer.offer_id, "kind": kind, "currency": "USD"}
-    row["provider_class"] = provider_class(offer.provider, offer.instance)
-    row["usd_per_unit_hour"] = offer.usd_per_unit_hour(kind)
     age = age_days(offer.dated(kind), datetime.now(UTC).date())
-    row |= {"age_days": age, "is_stale": age is not None and age > STALE_DAYS}
+    row |= {
+        "offer": offer.offer_id,
+        "kind": kind,
+        "currency": "USD",
+        "provider_class": provider_class(offer.provider, offer.instance),
+        "usd_per_unit_hour": offer.usd_per_unit_hour(kind),
+        "age_days": age,
+        "is_stale": age is not None and age > STALE_DAYS,
+    }
     return {name: None if value == "" else value for name, value in row.items()}
 
 

@@ -47,13 +47,13 @@ def parity_figure(series: Sequence[DeviceRows], quantity: str, max_points: int) 
     most = max(1, max_points // len(series))
     low, high = limits(series)
     unit = "s" if quantity.endswith(", s") else ""
-    count = sum(min(len(one), most) for one in series)
-    mark = {"size": 5, "opacity": 0.5} if count > _MANY else {"size": 8, "opacity": 0.8}
+    count = sum(min(len(rows), most) for rows in series)
+    marker = {"size": 5, "opacity": 0.5} if count > _MANY else {"size": 8, "opacity": 0.8}
     points = [
-        _points(one, index, most, mark, unit) | (_intervals(one) if count <= _FEW else {})
-        for index, one in enumerate(series)
+        _points(rows, index, most, marker, unit) | (_intervals(rows) if count <= _FEW else {})
+        for index, rows in enumerate(series)
     ]
-    ratio = float(np.median(np.concatenate([one.high / one.predicted for one in series])))
+    ratio = float(np.median(np.concatenate([rows.high / rows.predicted for rows in series])))
     ends = [low * ratio, high * ratio, high / ratio, low / ratio]
     area = {"fill": "toself", "fillcolor": "rgba(150, 150, 150, 0.25)", "line": {"width": 0}}
     band = trace("90 % interval (median)", [low, high, high, low], ends, "lines", **area, **_LINE)
@@ -64,39 +64,38 @@ def parity_figure(series: Sequence[DeviceRows], quantity: str, max_points: int) 
         "dtick": math.ceil(math.log10(high / low) / _MOST_TICKS),
         "constrain": "domain",
     }
-    x, y = (axis(f"{what} {quantity}", **layout) for what in ("measured", "predicted"))
+    x, y = (axis(f"{kind} {quantity}", **layout) for kind in ("measured", "predicted"))
     return figure([band, *points, equal], xaxis=x, yaxis=y | {"scaleanchor": "x"})
 
 
-def _points(one: DeviceRows, index: int, most: int, mark: Document, unit: str) -> Document:
-    rows = one.sample(most)
-    texts = [say(_HOVER, one.row(place)) for place in rows.tolist()]
-    kind = {
-        "color": COLOURS[index % len(COLOURS)],
-        "symbol": _SYMBOLS[index // len(COLOURS) % len(_SYMBOLS)],
-    }
-    error = 100 * float(np.median(np.abs(one.error)))
+def _points(rows: DeviceRows, index: int, most: int, marker: Document, unit: str) -> Document:
+    sample = rows.sample(most)
     return trace(
-        f"{one.device} ({len(one):,}, {error:.1f} %)",
-        short(one.measured[rows]),
-        short(one.predicted[rows]),
-        text=texts,
+        f"{rows.device} ({len(rows):,}, {100 * float(np.median(np.abs(rows.error))):.1f} %)",
+        short(rows.measured[sample]),
+        short(rows.predicted[sample]),
+        text=[say(_HOVER, rows.row(row)) for row in sample.tolist()],
         hovertemplate=f"%{{text}}: measured %{{x:.4s}}{unit}, predicted %{{y:.4s}}{unit}"
         "<extra></extra>",
-        marker=mark | kind,
+        marker=marker
+        | {
+            "color": COLOURS[index % len(COLOURS)],
+            "symbol": _SYMBOLS[index // len(COLOURS) % len(_SYMBOLS)],
+        },
     )
 
 
-def _intervals(one: DeviceRows) -> Document:
+def _intervals(rows: DeviceRows) -> Document:
     """A bar over the interval of each row."""
-    above, below = one.high - one.predicted, one.predicted - one.low
+    above, below = rows.high - rows.predicted, rows.predicted - rows.low
     bars = {"type": "data", "symmetric": False, "thickness": 1}
     return {"error_y": {**bars, "array": short(above), "arrayminus": short(below)}}
 
 
 def limits(series: Sequence[DeviceRows]) -> tuple[float, float]:
     """Common range of both axes."""
-    values = np.concatenate([column for one in series for column in (one.measured, one.predicted)])
+    columns = (column for rows in series for column in (rows.measured, rows.predicted))
+    values = np.concatenate(list(columns))
     return float(values.min()) / _MARGIN, float(values.max()) * _MARGIN
 
 

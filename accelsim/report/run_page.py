@@ -27,6 +27,18 @@ if TYPE_CHECKING:
     from accelsim.simulation.timeline import Timeline
 
 _JOULE_PER_KWH = 3.6e6
+#: What the answer is in sentences, of a run that fits and of one that does not.
+_ANSWER = (
+    (
+        "1 × {device}: {latency_s} for a batch of {batch} ({interval_level} interval "
+        "{latency_low_s} to {latency_high_s}), {throughput}[, {cost_usd_per_1000} and "
+        "{kwh:decimal} kWh per 1,000]."
+    ),
+    "It is limited by {limited by}. Memory: {memory}.",
+    "Energy: {energy}. Cost: {cost}.",
+    "It rests on: {based on}.",
+)
+_REFUSAL = ("{workload} does not fit on {device}.", "Memory: {memory}.")
 
 
 def run_page(
@@ -57,9 +69,8 @@ def run_page(
             _power_and_memory(simulation.timeline, device),
             *(group_section(frame, column) for column in ("kind", "layer", "bound")),
         ]
-    figures = estimate.figures()
     sections += [
-        shares_section("memory", "Memory by part", figures["memory"], "bytes"),
+        shares_section("memory", "Memory by part", estimate.figures()["memory"], "bytes"),
         *further,
         *provenance_sections([estimate.to_dict()], [device]),
     ]
@@ -72,19 +83,8 @@ def _decision(e: Estimate, lines: Sequence[tuple[str, str]]) -> Iterator[str]:
     energy_j = e.energy_per_sample_j
     kwh = None if energy_j is None else 1e3 * energy_j / _JOULE_PER_KWH
     values = {"limited by": "nothing known", **e.figures(), **dict(lines), "kwh": kwh}
-    if not e.fits:
-        yield say("{workload} does not fit on {device}.", values)
-        yield say("Memory: {memory}.", values)
-        return
-    answer = (
-        "1 × {device}: {latency_s} for a batch of {batch} ({interval_level} interval "
-        "{latency_low_s} to {latency_high_s}), {throughput}[, {cost_usd_per_1000} and "
-        "{kwh:decimal} kWh per 1,000]."
-    )
-    yield say(answer, values)
-    yield say("It is limited by {limited by}. Memory: {memory}.", values)
-    yield say("Energy: {energy}. Cost: {cost}.", values)
-    yield say("It rests on: {based on}.", values)
+    for form in _ANSWER if e.fits else _REFUSAL:
+        yield say(form, values)
 
 
 def operator_frame(simulation: Simulation) -> pd.DataFrame:
@@ -105,9 +105,8 @@ def operator_frame(simulation: Simulation) -> pd.DataFrame:
 def _power_and_memory(timeline: Timeline, device: DeviceProfile) -> Section:
     """Power of the device and activations in use while the run goes on."""
     idle_w = idle_power_w(device)
-    curves: list[Curve] = []
+    curves = [Curve("activations, B", steps, size) for steps in timeline.counters.values()]
     if idle_w is not None and np.isfinite(timeline.energy_j).all() and timeline.energy_j.any():
-        curves.append(Curve("power, W", timeline.power(idle_w), watts))
-    curves += [Curve("activations, B", steps, size) for steps in timeline.counters.values()]
+        curves.insert(0, Curve("power, W", timeline.power(idle_w), watts))
     title, text = "Power and memory over time", "One repeat of each pass, weights left out"
     return curves_section("power", title, curves, timeline.makespan_s, text)

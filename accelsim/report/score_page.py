@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from accelsim.plain import Document, Values, grouped
 from accelsim.quantity import percent, say
-from accelsim.report.page import DataTable, Page, Section
+from accelsim.report.page import Page, Section
 from accelsim.report.parts import bars, rows_section
 from accelsim.scoreboard.score_rows import refused_rows, score_rows
 
@@ -34,7 +34,7 @@ _ROWS = (
     "row={device}[, {group}][, {label}] | >measured=measured:decimal | "
     ">predicted=predicted:decimal | >low=low:decimal | >high=high:decimal | >error=error_fraction"
 )
-_ERRORS = " | ".join(f">{words}={name}" for name, words in _FIELDS.items())
+_ERRORS = " | ".join(f">{title}={name}" for name, title in _FIELDS.items())
 #: A suite's rows: the suite, its table, and their group.
 _NAMED = "{suite}[ ({device})][, {group}]"
 
@@ -58,57 +58,55 @@ def score_page(
     if device is not None:
         return _device_page(rows, command, device)
     suites = [row for row in rows if not row["group"]]
-    groups = grouped((row for row in rows if row["group"]), itemgetter("suite"))
+    by_suite = grouped((row for row in rows if row["group"]), itemgetter("suite"))
     skipped = [{"suite": name, "why": why} for name, why in document.get("skipped", {}).items()]
     sections = [
         _suites(suites) if suites else None,
         *(_parity(board) if board is not None else ()),
         *(
-            _groups(f"groups-{name}", f"{name} by device and model", own)
-            for name, own in groups.items()
+            _groups(f"groups-{name}", f"{name} by device and model", group)
+            for name, group in by_suite.items()
         ),
         rows_section("refused", "Rows without an answer", refused_rows(document["suites"])),
         rows_section("skipped", "Suites not scored", skipped),
     ]
-    return Page.of("Predicted against measured", _decision(document, suites), sections, command)
-
-
-def _decision(document: Values, suites: list[Document]) -> list[str]:
-    asked, answered = (
-        sum(suite[count] for suite in document["suites"].values())
-        for count in ("rows_asked", "rows_answered")
+    counts = document["suites"].values()
+    answered = (
+        f"{len(suites)} suite{'s' * (len(suites) != 1)}, "
+        f"{sum(suite['rows_answered'] for suite in counts):,} of "
+        f"{sum(suite['rows_asked'] for suite in counts):,} rows answered."
     )
-    count = f"{len(suites)} suite{'s' * (len(suites) != 1)}"
-    return [f"{count}, {answered:,} of {asked:,} rows answered.", *_said(suites)]
+    decision = [answered, *_errors(suites)]
+    return Page.of("Predicted against measured", decision, sections, command)
 
 
-def _said(suites: Sequence[Values]) -> list[str]:
+def _errors(suites: Sequence[Values]) -> list[str]:
     """Each of few suites in a sentence; of many the median errors from least to largest."""
     if len(suites) <= _MOST_SAID:
-        words = (
+        form = (
             "{suite}: median error {median_ape_fraction}, {interval_coverage_fraction} of the "
             "rows in their 90 % interval."
         )
-        return [say(words, row) for row in suites]
+        return [say(form, row) for row in suites]
     known = [row for row in suites if row["median_ape_fraction"] is not None]
-    ordered = sorted(known, key=lambda row: float(row["median_ape_fraction"]))
+    ordered = sorted(known, key=itemgetter("median_ape_fraction"))
     if not ordered:
         return []
     least, middle, most = ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]
     half, low, high = (percent(row["median_ape_fraction"]) for row in (middle, least, most))
-    said = (
+    text = (
         f"Half of the suites have a median error of at most {half}; the least is {low} "
         f"({least['suite']}), the largest {high} ({most['suite']})."
     )
-    return [said]
+    return [text]
 
 
 def _device_page(rows: list[Document], command: str, device: str) -> Page:
     """The page of one device."""
-    wholes = [row for row in rows if row["group"] == "all"]
-    words = f"{_NAMED}: median error {{median_ape_fraction}} of {{rows_answered:count}} rows."
-    decision = [say(words, row) for row in wholes if row["rows_answered"]]
-    sections = (_suites(wholes), _groups("rows", "All figures", rows))
+    totals = [row for row in rows if row["group"] == "all"]
+    form = f"{_NAMED}: median error {{median_ape_fraction}} of {{rows_answered:count}} rows."
+    decision = [say(form, row) for row in totals if row["rows_answered"]]
+    sections = (_suites(totals), _groups("rows", "All figures", rows))
     title = f"Predicted against measured on {device}"
     return Page.of(title, decision or ("No row of it was answered.",), sections, command)
 
@@ -125,16 +123,16 @@ def _groups(name: str, title: str, rows: list[Document]) -> Section:
 
 
 def _suites(rows: list[Document]) -> Section:
-    wholes = [row for row in rows if row["group"] in {"", "all"} and row["rows_answered"]]
+    totals = [row for row in rows if row["group"] in {"", "all"} and row["rows_answered"]]
     series = {
-        words: [None if row[field] is None else 100 * row[field] for row in wholes]
-        for field, words in _FIELDS.items()
-        if field != "max_ape_fraction"
+        title: [None if row[name] is None else 100 * row[name] for row in totals]
+        for name, title in _FIELDS.items()
+        if name != "max_ape_fraction"
     }
-    names = [say(_NAMED, row).removesuffix(", all") for row in wholes]
-    drawn = bars(names, series, "%", rangemode="tozero")
+    names = [say(_NAMED, row).removesuffix(", all") for row in totals]
+    picture = bars(names, series, "%", rangemode="tozero")
     columns = f"suite={_NAMED} | {_ERRORS}"
-    return Section.of("suites", "Errors by suite", columns, rows, "", drawn)
+    return Section.of("suites", "Errors by suite", columns, rows, "", picture)
 
 
 def _parity(board: Scoreboard) -> list[Section]:
@@ -144,12 +142,11 @@ def _parity(board: Scoreboard) -> list[Section]:
 
     answered = [(score, series) for score in board.suites if (series := rows_by_device(score))]
     most = min(_MOST_OF_ONE, _MOST_POINTS // max(len(answered), 1))
-    parity = []
+    sections = []
     for score, series in answered:
-        drawn = parity_figure(series, score.suite.quantity, most)
-        table = DataTable.of(_ROWS, farthest(series))
-        name = f"parity-{score.suite.name}"
         note = sampling_note(series, max(1, most // len(series))) or "All rows drawn."
         text = f"{note.capitalize().rstrip('.')}; in the table the farthest off come first."
-        parity.append(Section(name, title(score), table, text, drawn))
-    return parity
+        picture = parity_figure(series, score.suite.quantity, most)
+        name = f"parity-{score.suite.name}"
+        sections.append(Section.of(name, title(score), _ROWS, farthest(series), text, picture))
+    return sections

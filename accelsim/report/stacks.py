@@ -1,5 +1,5 @@
-"""Software stacks as rows and tables: a list, and one stack with the source of all it says; formats
-and intervals of runs on them in words.
+"""Software stacks as rows and tables: a list, one stack with the source of all it says, and engines
+of ``accelsim serve`` by version; formats and intervals of runs on them in words.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from accelsim.catalog.engines import engine_names, engine_versions
 from accelsim.catalog.stacks import Stack
 from accelsim.confidence.quantiles import Z90
 from accelsim.dtype import PRECISIONS
+from accelsim.hardware.profile import DeviceProfile
 from accelsim.plain import Document, Values
 from accelsim.quantity import UNKNOWN, say
-from accelsim.report.listing import Listing
+from accelsim.report.listing import Listing, heading
 
 if TYPE_CHECKING:
     from accelsim.estimation.estimate import Estimate
@@ -40,8 +42,11 @@ STACK_COLUMNS = (
 
 def stack_row(stack: Stack) -> Document:
     """What one stack is; spreads of ln(time) and the rows behind them by class and mode."""
-    whole = [spread for spread in stack.spreads if spread.family is None]
-    spreads = {f"{one.device_class} {one.mode}": one for one in whole}
+    spreads = {
+        f"{spread.device_class} {spread.mode}": spread
+        for spread in stack.spreads
+        if spread.family is None
+    }
     return {
         "name": stack.name,
         "title": stack.title,
@@ -52,8 +57,8 @@ def stack_row(stack: Stack) -> Document:
         "generation_only": stack.generation_only,
         "ways": {name: f"{path.launch}, fuses {path.fuses}" for name, path in stack.paths.items()},
         "layouts": list(stack.layouts),
-        "spread_log_sigma": {place: one.log_sigma for place, one in spreads.items()},
-        "spread_rows": {place: one.rows for place, one in spreads.items()},
+        "spread_log_sigma": {use: spread.log_sigma for use, spread in spreads.items()},
+        "spread_rows": {use: spread.rows for use, spread in spreads.items()},
         "source": stack.source,
     }
 
@@ -63,27 +68,26 @@ def stacks_table(rows: Sequence[Values]) -> RenderableType:
     shown = [
         {
             **row,
-            "places": _places(row),
+            "devices": _devices(row),
             "fuses": tuple(dict.fromkeys(way.rpartition(" ")[2] for way in row["ways"].values())),
-            "gpu": _spread_words(row["spread_log_sigma"].get("gpu inference")),
-            "cpu": _spread_words(row["spread_log_sigma"].get("cpu inference")),
+            "gpu": _spread(row["spread_log_sigma"].get("gpu inference")),
+            "cpu": _spread(row["spread_log_sigma"].get("cpu inference")),
         }
         for row in rows
     ]
-    columns = "stack=name | ~versions | ~runs on=places | ~fuses | >GPU 90 %=gpu | >CPU 90 %=cpu"
+    columns = "stack=name | ~versions | ~runs on=devices | ~fuses | >GPU 90 %=gpu | >CPU 90 %=cpu"
     return Listing.of(columns, shown)
 
 
-def _places(row: Values) -> str:
+def _devices(row: Values) -> str:
     """Classes of devices that a stack runs on, with their vendors."""
-    return ", ".join(_place_words(*place) for place in row["runs_on"].items())
+    return ", ".join(
+        kind.upper() if list(vendors) == ["all"] else f"{kind.upper()} ({', '.join(vendors)})"
+        for kind, vendors in row["runs_on"].items()
+    )
 
 
-def _place_words(kind: str, vendors: Sequence[str]) -> str:
-    return kind.upper() if list(vendors) == ["all"] else f"{kind.upper()} ({', '.join(vendors)})"
-
-
-def _spread_words(log_sigma: float | None) -> str:
+def _spread(log_sigma: float | None) -> str:
     """Factor either way that holds 90 % of whole networks; 0 where nothing was measured."""
     if not log_sigma:
         return UNKNOWN if log_sigma is None else "no rows"
@@ -96,10 +100,10 @@ def stack_document(stack: Stack) -> Document:
         **stack_row(stack),
         "versions": [version.model_dump(mode="json") for version in stack.versions],
         "ways": {name: path.model_dump(mode="json") for name, path in stack.paths.items()},
-        "layouts": {name: one.model_dump(mode="json") for name, one in stack.layouts.items()},
+        "layouts": {name: layout.model_dump(mode="json") for name, layout in stack.layouts.items()},
         "memory_fraction": stack.memory_fraction,
         "trainer": stack.model_dump(mode="json", include=_TRAINER) if stack.trains else None,
-        "ratios": [one.model_dump(mode="json") for one in stack.achieved],
+        "ratios": [ratio.model_dump(mode="json") for ratio in stack.achieved],
         "spreads": [
             {**spread.model_dump(mode="json"), "family": spread.family or "whole"}
             for spread in stack.spreads
@@ -119,72 +123,67 @@ _TABLES = {
 }
 
 
+#: How a trainer works, and what a version has not, or does otherwise.
+_TRAINS = (
+    "[; attention by {kernels}]; recomputes {recompute} where a plan does not say; gathers sharded "
+    "weights by the {gathers}[; casts move {cast_bytes:decimal} bytes an element]"
+    "[; collectives hold {communication_sms} multiprocessors]"
+)
+_DIFFERS = (
+    "[; without {lacks}][; {launches}][; {attention}][; issues operators in {host:digits} of the "
+    "time][; {waits}][; {stage_us:decimal} us a microbatch on a stage]"
+    "[; {rank_part_us:decimal} us a rank of a gather]"
+)
+
+
 def stack_view(document: Values) -> RenderableType:
     """A `stack_document` as text."""
     d = document
     only = "; language models that generate tokens alone" if d["generation_only"] else ""
-    named = {
-        name: [{"name": key, **one} for key, one in d[name].items()] for name in ("ways", "layouts")
-    }
-    rows = {**d, **named}
-    rows["versions"] = [{**one, "differs": _differences(one)} for one in d["versions"]]
-    rows["layouts"] = [
-        {**one, "cost": say("[turns maps, from {transform_us:decimal} us]", one)}
-        for one in named["layouts"]
-    ]
-    rows["spreads"] = [
-        {**one, "spread": _spread_words(one["log_sigma"]), "behind": one["rows"] or "none"}
-        for one in d["spreads"]
-    ]
-    heading = (
-        f"runs on {_places(d)}: {' and '.join(d['modes'])}{only}\n"
+    text = (
+        f"runs on {_devices(d)}: {' and '.join(d['modes'])}{only}\n"
         f"its ratios are of versions {d['measured_versions']}; {d['source']}\n"
     )
     if d["trainer"]:
-        heading += f"{_trainer_words(d['trainer'])}\n"
+        text += f"{_trainer(d['trainer'])}\n"
+    rows = {
+        "versions": [{**version, "differs": _differences(version)} for version in d["versions"]],
+        "ways": [{"name": name, **way} for name, way in d["ways"].items()],
+        "layouts": [
+            {"name": name, "cost": say("[turns maps, from {transform_us:decimal} us]", layout)}
+            | {"source": layout["source"]}
+            for name, layout in d["layouts"].items()
+        ],
+        "ratios": d["ratios"],
+        "spreads": [
+            {**spread, "spread": _spread(spread["log_sigma"]), "behind": spread["rows"] or "none"}
+            for spread in d["spreads"]
+        ],
+    }
     tables = [Listing.of(columns, rows[name]) for name, columns in _TABLES.items()]
-    return Group(
-        Text(f"{d['title']} ({d['name']})", style="bold cyan"),
-        Text(heading),
-        *(part for table in tables if table.rows for part in (table, Text(""))),
-    )
+    shown = (part for table in tables if table.rows for part in (table, ""))
+    return Group(heading(d), Text(text), *shown)
 
 
-def _trainer_words(trainer: Values) -> str:
+def _trainer(trainer: Values) -> str:
     """How a trainer works, one line."""
     kernels = ", ".join(f"{name} on {where}" for where, name in trainer["attention"].items())
-    words = [
-        f"attention by {kernels}" if kernels else "",
-        f"recomputes {trainer['recompute']} where a plan does not say",
-        f"gathers sharded weights by the {trainer['gathers']}",
-        say("[casts move {cast_bytes:decimal} bytes an element]", trainer)
-        if trainer["cast_bytes"]
-        else "",
-        f"collectives hold {trainer['communication_sms']} multiprocessors"
-        if trainer["communication_sms"]
-        else "",
-    ]
-    return "; ".join(filter(None, words))
+    cast_bytes = trainer["cast_bytes"] or None
+    return say(_TRAINS, {**trainer, "kernels": kernels, "cast_bytes": cast_bytes})[2:]
 
 
 def _differences(version: Values) -> str:
     """What a version has not, or does otherwise."""
-    lacks = [*version["lacks_paths"], *version["lacks_precisions"]]
-    host = version["gpu_host_ratio"]
-    words = [
-        f"without {', '.join(lacks)}" if lacks else "",
-        "launches one by one" if version["is_eager"] else "",
-        "" if version["fused_attention"] else "attention in parts",
-        "" if host == 1 else f"issues operators in {host:g} of the time",
-        "waits for the counts of experts' tokens" if version["experts_wait"] else "",
-        say("[{stage_us:decimal} us a microbatch on a stage]", version)
-        if version["stage_us"]
-        else "",
-        say("[{rank_part_us:decimal} us a rank of a gather]", version)
-        if version["rank_part_us"]
-        else "",
-    ]
-    return "; ".join(filter(None, words))
+    values = {
+        "lacks": ", ".join([*version["lacks_paths"], *version["lacks_precisions"]]),
+        "launches": version["is_eager"] and "launches one by one",
+        "attention": "" if version["fused_attention"] else "attention in parts",
+        "host": None if version["gpu_host_ratio"] == 1 else version["gpu_host_ratio"],
+        "waits": version["experts_wait"] and "waits for the counts of experts' tokens",
+        "stage_us": version["stage_us"] or None,
+        "rank_part_us": version["rank_part_us"] or None,
+    }
+    return say(_DIFFERS, values)[2:]
 
 
 #: Formats that keys and values are usually cached in.
@@ -197,32 +196,77 @@ def format_words(e: Estimate) -> list[str]:
     """Formats of a run that are not its precision's: of arithmetic, experts and cached keys."""
     cached, experts = e.inputs.get("kv_format"), e.inputs.get("expert_precision")
     is_usual = not e.output_len or cached in {None, *_WIDE, e.precision}
-    parts = (
+    texts = (
         widened_words(e),
         f"experts {experts}" if experts else "",
         "" if is_usual else f"KV cache {cached}",
     )
-    return [words for words in parts if words]
+    return [text for text in texts if text]
 
 
 def widened_words(e: Estimate) -> str:
     """Format of the arithmetic where the device has none of the precision's; empty where it has."""
     usual, computed = PRECISIONS.get(e.precision), e.inputs.get("compute_format")
-    is_own = usual is None or computed in {None, usual.compute.label}
-    return "" if is_own else f"computed in {computed}"
+    has_format = usual is None or computed in {None, usual.compute.label}
+    return "" if has_format else f"computed in {computed}"
 
 
 def interval_words(estimates: Sequence[Estimate]) -> str:
     """Factors between figures and the ends of their intervals, least and greatest."""
-    words = []
-    for what, column in _SPREADS.items():
-        ends = (e.interval(column) for e in estimates)
+    texts = []
+    for quantity, figure in _SPREADS.items():
+        ends = (e.interval(figure) for e in estimates)
         factors = [(high / low) ** 0.5 for low, high, _ in ends if low and high]
         if factors:
-            words.append(f"{what} a factor of {min(factors):.2f} to {max(factors):.2f}")
-    return f"90 % intervals: {', '.join(words)}"
+            texts.append(f"{quantity} a factor of {min(factors):.2f} to {max(factors):.2f}")
+    return f"90 % intervals: {', '.join(texts)}"
 
 
 def stack_words(stack: str, execution: str) -> str:
     """A stack, with its mode where it has several."""
     return f"{stack} {execution}" if stack.partition("@")[0] == "pytorch" else stack
+
+
+#: Columns of every row.
+ENGINE_COLUMNS = (
+    "name",
+    "versions",
+    "max_batch_tokens",
+    "max_seqs",
+    "memory_rule",
+    "memory_fraction",
+    "prefix_cache",
+    "chunked",
+    "schedules_ahead",
+    "step_overhead_s",
+    "source",
+)
+
+
+def engine_rows(device: DeviceProfile) -> list[Document]:
+    """What each version of each engine does by itself on one device."""
+    rows = []
+    for name in engine_names():
+        for version in engine_versions(name):
+            tokens = version.limit("max_batch_tokens", device)
+            limits = {
+                "name": name,
+                "versions": version.span.text,
+                "max_batch_tokens": tokens,
+                "max_seqs": version.limit("max_seqs", device),
+                "memory_fraction": version.share(device, tokens, 1, 1),
+                "step_overhead_s": version.step_overhead_s.value,
+            }
+            row = version.model_dump(mode="json", include=set(ENGINE_COLUMNS)) | limits
+            rows.append({column: row[column] for column in ENGINE_COLUMNS})
+    return rows
+
+
+def engines_table(rows: Sequence[Values]) -> RenderableType:
+    """Rows of `engine_rows`, one line each, and their sources."""
+    columns = (
+        "engine=name | versions | >tokens=max_batch_tokens | >sequences=max_seqs | "
+        ">memory=memory_fraction | prefixes=prefix_cache | ahead=schedules_ahead | "
+        ">host=step_overhead_s"
+    )
+    return Group(Listing.of(columns, rows), "", *(Text(row["source"]) for row in rows))

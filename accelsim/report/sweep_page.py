@@ -35,16 +35,16 @@ def pareto_page(
         count: All points, drawn or not; those drawn where None.
     """
     total = len(points) if count is None else count
-    x, y = (word.removesuffix(":max") for word in objectives[:2])
+    x, y = (figure_name.removesuffix(":max") for figure_name in objectives[:2])
     grey = {"size": 4, "color": "#7f8a94"}
     traces = [_trace(points, x, y, f"{len(points):,} points", grey)]
-    name = "device" if "device" in front else "fleet" if "fleet" in front else None
+    name = next((column for column in ("device", "fleet") if column in front), None)
     groups = front.groupby(name) if name else [("front", front)]
-    traces += [_trace(part, x, y, str(value), {"size": 9}) for value, part in groups]
-    drawn = figure(traces, x, y, "xy", height=640)
+    traces += [_trace(rows, x, y, str(value), {"size": 9}) for value, rows in groups]
     rows = records(front.dropna(axis=1, how="all"))
     text = f"{len(points):,} of {total:,} points drawn; the front is that of all."
-    section = replace(rows_section("pareto", "Pareto front", rows, text), figure=drawn)
+    section = rows_section("pareto", "Pareto front", rows, text)
+    section = replace(section, figure=figure(traces, x, y, "xy", height=640))
     title = f"Pareto front: {', '.join(objectives)}"
     decision = f"{len(front):,} of {total:,} points are beaten by no other."
     return Page(title, (decision,), (section,), command)
@@ -60,7 +60,7 @@ def drawn_places(points: pd.DataFrame) -> list[int]:
 
 
 def _trace(points: pd.DataFrame, x: str, y: str, name: str, marker: Document) -> Document:
-    about = [column for column in ("workload", "device", "batch", "fleet") if column in points]
-    words = points[about].astype(str).agg(" ".join, axis=1) if about else points.index.astype(str)
+    named = [column for column in ("workload", "device", "batch", "fleet") if column in points]
+    texts = points[named].astype(str).agg(" ".join, axis=1) if named else points.index.astype(str)
     hover = "%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>"
-    return trace(name, points[x], points[y], text=words, hovertemplate=hover, marker=marker)
+    return trace(name, points[x], points[y], text=texts, hovertemplate=hover, marker=marker)

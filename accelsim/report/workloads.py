@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from accelsim.catalog.published_figures import check_figures, forward_pass
 from accelsim.dtype import PRECISIONS
 from accelsim.plain import Document, Values, grouped
 from accelsim.quantity import say
-from accelsim.report.listing import Listing, pairs
+from accelsim.report.listing import Listing, filled, heading, pairs
 from accelsim.workloads.cache import SequenceCache
 from accelsim.workloads.graph import IntArray, OperatorGraph
 from accelsim.workloads.model import PassShape, Workload
@@ -109,7 +108,7 @@ _LINES = {
     "[, output_len {default_output_len}][, image_size {default_image_size}]",
     "parameters": "{parameter_count:number}",
     "forward pass": "{flop}, {operator_count} operators",
-    "cache": "[{kept} (bf16)]",
+    "cache": "[{cache} (bf16)]",
     "also called": "[{aliases}]",
     "note": "[{note}]",
 }
@@ -117,31 +116,27 @@ _LINES = {
 
 def workload_view(document: Values) -> RenderableType:
     """The document of a workload for a terminal."""
-    kept = say(_CACHE, document).removeprefix(", ")
-    values = {**document, "kept": kept, "of_family": document["family"] or "captured module"}
-    lines = [(name, said) for name, text in _LINES.items() if (said := say(text, values))]
-    parts: list[RenderableType] = [
-        Text(f"{document['title']} ({document['name']})", style="bold cyan"),
-        pairs(lines, style="bold"),
-    ]
+    cache = say(_CACHE, document).removeprefix(", ")
+    values = {**document, "cache": cache, "of_family": document["family"] or "captured module"}
+    views: list[RenderableType] = [heading(document), pairs(filled(_LINES, values))]
     if document["published"]:
-        parts += [Text(""), checks_table(document["published"], "source")]
+        views += ["", checks_table(document["published"], "source")]
     if "operators" in document:
-        parts += [Text(""), layers_table(document["operators"])]
-    return Group(*parts)
+        views += ["", layers_table(document["operators"])]
+    return Group(*views)
 
 
-def checks_table(rows: Sequence[Values], about: str) -> RenderableType:
+def checks_table(rows: Sequence[Values], name: str) -> RenderableType:
     """Rows of `FigureCheck.to_dict`.
 
     Args:
         rows: The checks.
-        about: What names each: "workload", or the "source" where it was published.
+        name: What names each: "workload", or the "source" where it was published.
     """
     shown = [{**row, "verdict": "ok" if row["agrees"] else "DIFFERS"} for row in rows]
     styles = ["" if row["agrees"] else "bold red" for row in rows]
     columns = (
-        f"~{about} | figure=quantity | >published=published:number | >ours=ours:number | >differs="
+        f"~{name} | figure=quantity | >published=published:number | >ours=ours:number | >differs="
         "difference_fraction | verdict"
     )
     return Listing.of(columns, shown, styles=styles, gap=2)
