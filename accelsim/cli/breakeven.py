@@ -116,19 +116,18 @@ def breakeven(
     base = _option(model, rivals.reference or "a10", rivals.reference_usd, 0.0, batch, "reference")
     if rivals.rent:
         base = _rented(base, rivals)
-    _check_class("--fpga", rivals.fpga, "fpga")
-    _check_class("--asic", rivals.asic, "asic")
-    asked = (
+    developed = (
         (rivals.fpga, rivals.fpga_usd, rivals.fpga_nre_usd, "fpga"),
         (rivals.asic, rivals.asic_usd, rivals.asic_nre_usd, "asic"),
     )
-    choices = [
-        _option(model, name, usd, nre, batch, flag)
-        for name, usd, nre, flag in asked
-        if name is not None
+    for device, _, _, device_class in developed:
+        _check_class(device, device_class)
+    options = [
+        _option(model, device, unit_usd, nre_usd, batch, device_class)
+        for device, unit_usd, nre_usd, device_class in developed
+        if device is not None
     ]
-    points = points_of(base, choices, **demand)
-    rows = [point.to_dict() for point in points]
+    rows = [point.to_dict() for point in points_of(base, options, **demand)]
     output.emit(rows, _SHOWN, columns=_COLUMNS, note=_NOTE)
 
 
@@ -141,7 +140,6 @@ def _emit_ways(
         InvalidValueError: If a rival stands beside the service.
     """
     from accelsim.capacity.rent_or_buy import Terms, ways_to_serve
-    from accelsim.cli.progress import progress_bar
     from accelsim.serving.loads.arrivals import Arrivals
     from accelsim.serving.options import ServingOptions, SloTargets
 
@@ -160,7 +158,7 @@ def _emit_ways(
     )
     load = Arrivals(rate_per_s=service.rate, prompt=service.prompt, output=service.output)
     device = _profile(rivals.reference or "h100-sxm-80gb")
-    with progress_bar("searching", quiet=output.quiet):
+    with output.progress("searching"):
         ways, served, lacks = ways_to_serve(
             model, device, load, ServingOptions(slo=targets), terms=terms
         )
@@ -180,11 +178,11 @@ def _rented(bought: DeploymentOption, rivals: Rivals) -> DeploymentOption:
     if rivals.reference_usd is not None:
         allowed = "no price beside --rent"
         raise InvalidValueError("--reference-usd", rivals.reference_usd, allowed)
-    paid = device_price(device)
-    if paid.usd_per_hour is None:
-        said = "; ".join(paid.notes) or "no offer is known"
-        raise InvalidValueError("--rent", device.name, f"a device with an offer ({said})")
-    return rented(bought, paid.usd_per_hour)
+    price = device_price(device)
+    if price.usd_per_hour is None:
+        reason = "; ".join(price.notes) or "no offer is known"
+        raise InvalidValueError("--rent", device.name, f"a device with an offer ({reason})")
+    return rented(bought, price.usd_per_hour)
 
 
 def _profile(word: str) -> DeviceProfile:
@@ -195,11 +193,13 @@ def _profile(word: str) -> DeviceProfile:
     return catalog.load_device_file(word) if is_file else catalog.device(word)
 
 
-def _check_class(option: str, device: str | None, wanted: str) -> None:
+def _check_class(device: str | None, wanted: str) -> None:
     if device is not None and (device_class := _profile(device).device_class) != wanted:
-        remedy = f"List them with: accelsim devices list --class {wanted}"
         raise InvalidValueError(
-            option, device, f"a device of class {wanted}, not {device_class}", remedy
+            f"--{wanted}",
+            device,
+            f"a device of class {wanted}, not {device_class}",
+            f"List them with: accelsim devices list --class {wanted}",
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
 from accelsim.files.formats import OutputFormat
@@ -64,12 +63,12 @@ def capture(
         allowed = "no value for a module, whose factory gives inputs"
         raise InvalidValueError("input", given[0] if given else None, allowed, "Leave it out.")
     options = said | {"merge_attention": merge_attention}
-    with progress_bar("capturing", unit="operators", quiet=output.quiet) as told:
+    with output.progress("capturing", "operators") as report:
         if is_file:
-            workload = capture_onnx(target, shapes, progress=told, **options)
+            workload = capture_onnx(target, shapes, progress=report, **options)
         else:
             options["name"] = options.get("name") or target.rpartition(":")[2]
-            workload = capture_target(target, progress=told, **options)
+            workload = capture_target(target, progress=report, **options)
     out = output.out
     if out is not None:
         from accelsim.files.output import write_file
@@ -78,4 +77,4 @@ def capture(
         output.wrote(out, f"; use it with: accelsim estimate {out} --device NAME")
     document = workload_document(workload)
     written = replace(output, out=None, output_format=OutputFormat.TABLE) if out else output
-    written.emit(document, lambda: workload_view(document))
+    written.emit(document, workload_view)

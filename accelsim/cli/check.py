@@ -61,8 +61,8 @@ def check(
 
     result = check_line(line_text(line), words.question(load, price))
     output.emit(
-        result.to_dict(),
-        lambda: check_view(result),
+        result,
+        check_view,
         rows=result.figures()["problems"],
         columns=("option", "problem", "remedy"),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typer
 
-from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
 from accelsim.option import argument, option
@@ -18,12 +17,19 @@ def list_claims(output: ResultWriter) -> None:
     """List the claims, with how each is checked."""
     from accelsim.claims.scenarios import claim_ids, claim_scenario
 
-    scenarios = [(name, claim_scenario(name)) for name in claim_ids()]
-    rows = [
-        {"id": name, "title": one.title, "checked_by": one.check or "", "source": one.source}
-        | {"readings": [reading.name for reading in one.readings], "reason": one.reason}
-        for name, one in scenarios
-    ]
+    rows = []
+    for name in claim_ids():
+        scenario = claim_scenario(name)
+        rows.append(
+            {
+                "id": name,
+                "title": scenario.title,
+                "checked_by": scenario.check or "",
+                "source": scenario.source,
+                "readings": [reading.name for reading in scenario.readings],
+                "reason": scenario.reason,
+            }
+        )
     output.emit({"claims": rows}, "claim=id | ~title | ~source", rows=rows)
 
 
@@ -60,15 +66,19 @@ def run_claims(
     wanted = list(claim_ids()) if all_claims else list(dict.fromkeys(map(str.upper, names or [])))
     for name in wanted:
         claim_scenario(name)
-    done = []
-    with progress_bar("claims", unit="claims", quiet=output.quiet) as told:
-        for index, name in enumerate(wanted):
-            done.append(run_claim(name))
-            told(index + 1, len(wanted), name)
-    rows = [claim.to_dict() for claim in done]
-    flat = [
+    claims_run = []
+    with output.progress("claims", "claims") as report:
+        for index, name in enumerate(wanted, 1):
+            claims_run.append(run_claim(name))
+            report(index, len(wanted), name)
+    rows = [
         {"id": claim.id, "verdict": claim.verdict.value, **reading.to_dict()}
-        for claim in done
+        for claim in claims_run
         for reading in claim.readings
     ]
-    output.emit({"claims": rows}, lambda: claims_listing(done), rows=flat, note=verdict_words(done))
+    output.emit(
+        {"claims": [claim.to_dict() for claim in claims_run]},
+        lambda _: claims_listing(claims_run),
+        rows=rows,
+        note=verdict_words(claims_run),
+    )

@@ -35,7 +35,7 @@ def list_clusters(
             wanted = find_device(device).name
             rows = [row for row in rows if row["device"] == wanted]
     note = f"{len(rows)} clusters; of each tier the devices below it and a device's bandwidth"
-    output.emit(rows, lambda: clusters_table(rows), columns=CLUSTER_COLUMNS, note=note)
+    output.emit(rows, clusters_table, columns=CLUSTER_COLUMNS, note=note)
 
 
 @clusters.command("show")
@@ -50,4 +50,4 @@ def show_cluster(
 
     shown = cluster(name)
     document = cluster_document(shown, cluster_sources(shown))
-    output.emit(document, lambda: cluster_view(document), rows=document["tiers"])
+    output.emit(document, cluster_view, rows=document["tiers"])

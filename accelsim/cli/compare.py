@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from accelsim.cli.progress import progress_bar
-from accelsim.cli.report_file import PageLimits, command_text
+from accelsim.cli.report_file import PageLimits
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions
 from accelsim.frozen import frozen
 from accelsim.option import argument, option
-from accelsim.plain import Document, grouped
+from accelsim.plain import Document, Values, grouped
 
 if TYPE_CHECKING:
     from accelsim.estimation.compare import Comparison
-    from accelsim.estimation.estimate import Estimate
     from accelsim.hardware.profile import DeviceProfile
     from accelsim.report.chart import Bars
     from accelsim.report.operators import OperatorRun
@@ -76,25 +75,26 @@ def compare(
     """Compare models over devices; the best of each column is marked, and a pair that cannot run
     says why.
     """
-    from accelsim.catalog.selection import (
-        chosen_devices,
-        chosen_modes,
-        groups_note,
-    )
+    from accelsim.catalog.selection import chosen_devices, chosen_modes, groups_note
     from accelsim.estimation.compare import compare as compare_runs
 
-    devices = options.devices
-    names, profiles = list(dict.fromkeys(models)), chosen_devices(devices, options.device_file)
+    names, profiles = (
+        list(dict.fromkeys(models)),
+        chosen_devices(options.devices, options.device_file),
+    )
     modes = chosen_modes(options.mode or ("inference",))
     _refuse_devices_among(names)
-    with progress_bar("comparing", unit="models", quiet=output.quiet):
+    with output.progress("comparing", "models"):
         comparison = compare_runs(names, profiles, run, price, modes=modes)
-    output.note(groups_note(devices))
+    output.note(groups_note(options.devices))
 
-    def operators(rows: Sequence[Document]) -> Operators:
-        return _operators_of_fronts(names, rows, profiles, run)
+    def page(rows: Sequence[Document], command: str) -> Page:
+        from accelsim.report.comparison_page import comparison_page
 
-    emit_comparison(output, comparison, profiles, limits, operators)
+        operators = _operators_of_fronts(names, rows, profiles, run)
+        return comparison_page(rows, command, devices=profiles, operators=operators, **limits)
+
+    emit_comparison(output, comparison, page)
 
 
 def _operators_of_fronts(
@@ -112,21 +112,18 @@ def _operators_of_fronts(
 
     by_name = {workload_catalog.workload(model).name: model for model in models}
     devices = {profile.label: profile for profile in profiles}
-    done = (row for row in rows if row["reason"] is None)
-    groups = grouped(done, itemgetter("workload", "mode"))
-    operators_of_fronts: Operators = {}
-    for (name, mode), own in groups.items():
-        options = replace(run, mode=mode)
-        front = sorted(known_best(own), key=lambda row: row["latency_s"])
-        operators_of_fronts[name, mode] = [
-            OperatorRun(
-                devices[row["device"]],
-                row["precision"],
-                operator_frame(simulate(by_name[name], devices[row["device"]], options)),
-            )
-            for row in front[:_MOST_ROOFS]
-        ]
-    return operators_of_fronts
+
+    def operators(row: Values) -> OperatorRun:
+        device, model = devices[row["device"]], by_name[row["workload"]]
+        frame = operator_frame(simulate(model, device, replace(run, mode=row["mode"])))
+        return OperatorRun(device, row["precision"], frame)
+
+    answered = (row for row in rows if row["reason"] is None)
+    fronts = {
+        key: sorted(known_best(group), key=itemgetter("latency_s"))
+        for key, group in grouped(answered, itemgetter("workload", "mode")).items()
+    }
+    return {key: list(map(operators, front[:_MOST_ROOFS])) for key, front in fronts.items()}
 
 
 def _refuse_devices_among(models: list[str]) -> None:
@@ -148,12 +145,14 @@ def _refuse_devices_among(models: list[str]) -> None:
 def emit_comparison(
     output: ResultWriter,
     comparison: Comparison,
-    profiles: Sequence[DeviceProfile] | None = None,
-    limits: Mapping[str, float | None] | None = None,
-    operators: Callable[[Sequence[Document]], Operators] | None = None,
+    page: Callable[[Sequence[Document], str], Page] | None = None,
 ) -> None:
-    """Write a comparison: a table per model and mode, or a list of uniform rows. Its page has the
-    limits as lines, and the operators on the front.
+    """Write a comparison: a table per model and mode, or a list of uniform rows.
+
+    Args:
+        output: Where.
+        comparison: The rows.
+        page: Makes its page; that of any comparison where None.
     """
     from accelsim.estimation.estimate import FIGURES
     from accelsim.files.formats import uniform_rows
@@ -164,41 +163,29 @@ def emit_comparison(
         {key: value for key, value in row.items() if value is not None and key != "operators"}
         for row in rows
     ]
-    estimates = [row.estimate for row in comparison.rows if row.estimate is not None]
-    note = "\n".join([COMPARISON_NOTE, *comparison.warnings])
-
-    def page() -> Page:
-        from accelsim.report.comparison_page import comparison_page
-
-        drawn: Document = {"devices": profiles, **(limits or {})}
-        if operators is not None:
-            drawn["operators"] = operators(rows)
-        return comparison_page(rows, command_text(), **drawn)
-
     output.emit(
         rows,
-        lambda: comparison_view(comparison),
+        lambda _: comparison_view(comparison),
         rows=flat,
         columns=comparison.columns,
-        note=note,
+        note="\n".join([COMPARISON_NOTE, *comparison.warnings]),
         page=page,
-        chart=lambda: _rate_bars(estimates),
+        chart=partial(_rate_bars, comparison),
     )
 
 
-def _rate_bars(estimates: Sequence[Estimate]) -> Bars:
+def _rate_bars(comparison: Comparison) -> Bars:
+    """Samples per second, 0 where unknown, and the ends of their intervals."""
     from accelsim.report.chart import Bars
 
+    estimates = [row.estimate for row in comparison.rows if row.estimate is not None]
     runs = {f"{e.workload}, {e.mode}" for e in estimates}
     shared = f"{runs.pop()}: " if len(runs) == 1 else ""
     names = [e.device if shared else f"{e.workload}, {e.mode}: {e.device}" for e in estimates]
-    rates, ends = zip(*map(_rate, estimates), strict=True)
+    rates = [e.throughput_per_s or 0.0 for e in estimates]
+    intervals = (e.interval("throughput_per_s") for e in estimates)
+    ends = [
+        (low or rate, high or rate) for rate, (low, high, _) in zip(rates, intervals, strict=True)
+    ]
     title = f"{shared}samples or sequences per second, with 90 % intervals"
     return Bars(title, "throughput, 1/s", names, rates, ends)
-
-
-def _rate(estimate: Estimate) -> tuple[float, tuple[float, float]]:
-    """Samples per second, 0 where unknown, and the ends of their interval."""
-    rate = estimate.throughput_per_s or 0.0
-    low, high, _ = estimate.interval("throughput_per_s")
-    return rate, (low or rate, high or rate)

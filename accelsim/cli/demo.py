@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from accelsim.cli.compare import emit_comparison
-from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
@@ -44,9 +43,9 @@ def demo(
         for mode, batch in zip(("inference", "training"), batches, strict=True)
     ]
     rows: list[ComparisonRow] = []
-    with progress_bar("comparing", unit="runs", quiet=output.quiet) as told:
+    with output.progress("comparing", "runs") as report:
         for index, (model, mode, batch) in enumerate(runs):
-            told(index, len(runs), f"{model}, {mode}")
+            report(index, len(runs), f"{model}, {mode}")
             for device, host in DEMO_DEVICES.items():
                 keywords = {"batch": batch, "host": host, "execution": "compiled"}
                 rows += compare(model, [device], modes=[mode], **keywords).rows  # type: ignore[arg-type]

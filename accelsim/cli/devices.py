@@ -40,20 +40,19 @@ def list_devices(
 
     wanted = check_class(device_class)
     profiles, broken = _readable_devices()
-    shown = [(profile, True) for profile in detect_local_devices()]
-    shown += [(p, False) for p in sorted(profiles, key=lambda p: _CLASSES.index(p.device_class))]
-    rows = [device_row(profile, local=local) for profile, local in shown]
-    if vendor is not None and vendor.lower() not in {row["vendor"].lower() for row in rows}:
-        raise UnknownNameError("vendor", vendor, sorted({row["vendor"] for row in rows}))
+    local = detect_local_devices()
+    profiles = [*local, *sorted(profiles, key=lambda p: _CLASSES.index(p.device_class))]
+    vendors = {profile.vendor.lower(): profile.vendor for profile in profiles}
+    if vendor is not None and vendor.lower() not in vendors:
+        raise UnknownNameError("vendor", vendor, sorted(vendors.values()))
     rows = [
-        row
-        for row, (profile, _) in zip(rows, shown, strict=True)
+        device_row(profile, local=index < len(local))
+        for index, profile in enumerate(profiles)
         if (wanted is None or is_of_class(profile, wanted))
-        and (vendor is None or row["vendor"].lower() == vendor.lower())
+        and (vendor is None or profile.vendor.lower() == vendor.lower())
     ]
-    output.emit(
-        rows, lambda: devices_table(rows), columns=DEVICE_COLUMNS, note=f"{len(rows)} {_LEGEND}"
-    )
+    note = f"{len(rows)} {_LEGEND}"
+    output.emit(rows, devices_table, columns=DEVICE_COLUMNS, note=note)
     for problem in broken:
         output.note(f"left out: {problem}")
 
@@ -85,7 +84,7 @@ def show_device(
     is_file = name.lower().endswith((".yaml", ".yml", ".json"))
     profile = catalog.load_device_file(name) if is_file else catalog.device(name)
     document = device_document(profile)
-    output.emit(document, lambda: device_view(profile), rows=document["numbers"])
+    output.emit(document, lambda _: device_view(profile), rows=document["numbers"])
 
 
 @devices.command("validate")
@@ -113,13 +112,13 @@ def _checked(files: list[Path] | None) -> list[Document]:
     unlisted = [] if files else catalog.device_file_problems()
     rows: list[Document] = []
     for name in map(str, files or catalog.device_names()):
-        refused = ""
-        with warnings.catch_warnings(record=True) as told:
+        error = ""
+        with warnings.catch_warnings(record=True) as cautions:
             warnings.simplefilter("always", AccelsimWarning)
             try:
                 read(name)
-            except InputError as error:
-                refused = str(error)
-        problem = refused or "; ".join(str(one.message) for one in told) or None
-        rows.append({"name": name, "valid": not refused, "problem": problem})
+            except InputError as refused:
+                error = str(refused)
+        problem = error or "; ".join(str(caution.message) for caution in cautions) or None
+        rows.append({"name": name, "valid": not error, "problem": problem})
     return rows + [{"name": path, "valid": False, "problem": problem} for path, problem in unlisted]

@@ -62,7 +62,7 @@ def doctor(output: ResultWriter) -> None:
         "extras": _extras(),
         "problems": _problems(),
     }
-    output.emit(facts, lambda: _view(facts), rows=facts["extras"])
+    output.emit(facts, _view, rows=facts["extras"])
 
 
 def _extras() -> list[Document]:
@@ -105,48 +105,41 @@ def _problems() -> list[str]:
     from accelsim.economics.price import PriceBook
 
     problems = [f"{path}: {problem}" for path, problem in catalog.device_file_problems()]
-    listed = os.environ.get("ACCELSIM_WORKLOAD_PATH", "").split(os.pathsep)
     problems += [
-        f"{part}: ACCELSIM_WORKLOAD_PATH names no folder there"
-        for part in listed
-        if part and not Path(part).is_dir()
+        f"{folder}: ACCELSIM_WORKLOAD_PATH names no folder there"
+        for folder in os.environ.get("ACCELSIM_WORKLOAD_PATH", "").split(os.pathsep)
+        if folder and not Path(folder).is_dir()
     ]
     try:
         book = PriceBook.load()
-        own = [offer for offer in book if book.is_own(offer) and offer.device is not None]
-        problems += [
-            f"price {offer.offer_id}: no device of the catalogue is called {offer.device}"
-            for offer in own
-            if offer.device not in catalog.device_names()
-        ]
     except InputError as error:
-        problems.append(str(error))
-    return problems
+        return [*problems, str(error)]
+    return problems + [
+        f"price {offer.offer_id}: no device of the catalogue is called {offer.device}"
+        for offer in book
+        if book.is_own(offer) and offer.device not in {None, *catalog.device_names()}
+    ]
 
 
-def _view(found: Document) -> RenderableType:
+def _view(facts: Document) -> RenderableType:
     from rich.console import Group
-    from rich.text import Text
 
     from accelsim.report.listing import Listing, pairs
 
-    named = ", ".join(f"{one['device']} ({one['title']})" for one in found["here"])
+    here = ", ".join(f"{device['device']} ({device['title']})" for device in facts["here"])
     counts = ", ".join(
-        f"{found[f'{name}_count']} {name}" for name in ("devices", "workloads", "clusters")
+        f"{facts[f'{kind}_count']} {kind}" for kind in ("devices", "workloads", "clusters")
     )
     lines = [
-        ("accelsim", f"{found['version']}, Python {found['python']}, {found['system']}"),
-        ("data", f"{found['data']}: {counts}"),
-        ("here", named or "no device recognised"),
-        ("calibrated", found["calibration"] or "no; accelsim calibrate measures this machine"),
-        *found["variables"].items(),
-        ("problems", "; ".join(found["problems"]) or "none"),
+        ("accelsim", f"{facts['version']}, Python {facts['python']}, {facts['system']}"),
+        ("data", f"{facts['data']}: {counts}"),
+        ("here", here or "no device recognised"),
+        ("calibrated", facts["calibration"] or "no; accelsim calibrate measures this machine"),
+        *facts["variables"].items(),
+        ("problems", "; ".join(facts["problems"]) or "none"),
     ]
     rows = [
-        {**one, "is_here": "yes"}
-        if one["installed"]
-        else {**one, "is_here": f"pip install 'accelsim[{one['extra']}]'"}
-        for one in found["extras"]
+        {**row, "remedy": "yes" if row["installed"] else f"pip install 'accelsim[{row['extra']}]'"}
+        for row in facts["extras"]
     ]
-    listing = Listing.of("extra | installed=is_here | ~for", rows, gap=2)
-    return Group(pairs(lines, style="bold"), Text(""), listing)
+    return Group(pairs(lines), "", Listing.of("extra | installed=remedy | ~for", rows, gap=2))

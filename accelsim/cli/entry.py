@@ -60,32 +60,15 @@ def main(
         SystemExit: Always, with the exit code.
     """
     _set_up_process()
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    ARGUMENTS.set((*program.split(), *given))
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    ARGUMENTS.set((*program.split(), *words))
     written: list[str] = []
     WRITTEN.set(written)
     KEPT.set(
         lambda: f"{', '.join(written) or 'nothing'} was written; the same command starts again"
     )
     try:
-        # here, so that Ctrl-C during the imports ends in a code, too
-        from accelsim.cli.command_list import COMMANDS, help_page
-
-        if command:
-            from accelsim.cli.app import single_command
-
-            single_command(command)(args=given, prog_name=program)
-        if given in (["--help"], ["-h"]):
-            print(help_page())  # noqa: T201
-            sys.exit(0)
-        from accelsim.cli.app import command_list, command_tree
-
-        if " ".join(given[:2]) in COMMANDS:  # a command of two words
-            given = [" ".join(given[:2]), *given[2:]]
-        first = given[0] if given else ""
-        is_run = first in COMMANDS or first == "--" or _COMPLETED in os.environ
-        app = command_tree(first) if is_run else command_list()
-        app(args=given, prog_name="accelsim")
+        _run(words, program, command)
     except AccelsimError as error:
         _fail(error, _INPUT_ERROR)
     except KeyboardInterrupt:
@@ -98,6 +81,27 @@ def main(
     except Exception as error:  # noqa: BLE001  (the last resort: a line instead of a traceback)
         _fail(error, _OWN_ERROR)
     sys.exit(0)
+
+
+def _run(words: list[str], program: str, command: str) -> None:
+    """Run the command that the words name; imports are here, so that Ctrl-C during them ends in a
+    code, too.
+    """
+    from accelsim.cli.command_list import COMMANDS, help_page
+
+    if not command and words in (["--help"], ["-h"]):
+        print(help_page())  # noqa: T201
+        return
+    from accelsim.cli.app import command_list, command_tree, single_command
+
+    if command:
+        single_command(command)(args=words, prog_name=program)
+    if " ".join(words[:2]) in COMMANDS:  # a command of two words
+        words = [" ".join(words[:2]), *words[2:]]
+    name = words[0] if words else ""
+    is_run = name in COMMANDS or name == "--" or _COMPLETED in os.environ
+    app = command_tree(name) if is_run else command_list()
+    app(args=words, prog_name="accelsim")
 
 
 def _set_up_process() -> None:
@@ -149,10 +153,10 @@ def end_if_partial(warnings: Iterable[str]) -> None:
             end_interrupted(f"the result is partial: {warning}")
 
 
-def _caution(message: Warning | str, category: type[Warning], *place: Any) -> None:
+def _caution(message: Warning | str, category: type[Warning], *position: Any) -> None:
     """Show a warning of accelsim's as a line; others as Python does."""
     if not issubclass(category, AccelsimWarning):
-        sys.stderr.write(warnings.formatwarning(message, category, *place[:2]))
+        sys.stderr.write(warnings.formatwarning(message, category, *position[:2]))
         return
     from accelsim.files.formats import visible
 

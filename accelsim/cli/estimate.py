@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accelsim.cli.report_file import command_text
-from accelsim.cli.result_writer import ResultWriter, with_changes, with_output
+from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions, run_options
 from accelsim.frozen import frozen
 from accelsim.option import argument, option
+from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from accelsim.estimation.batches import BatchCurve
@@ -63,57 +63,72 @@ def estimate(
 ) -> None:
     """Estimate the time, energy, memory and cost of one model on one device."""
     from accelsim.catalog.devices import joined_devices
-    from accelsim.estimation.estimate import estimate as estimate_run
 
     model = f"hub:{model}" if options.hub else model
     run, price = replace(run, mode=options.mode), replace(price, offer=options.offer)
-    profile, operators = _profile(options.device, options.device_file), options.operators
+    profile = _profile(options.device, options.device_file)
     profile = profile if options.gpus == 1 else joined_devices(options.gpus, profile)
-    if options.max_batch or options.batches is not None:
-        _check_alone(options.batches, max_batch=options.max_batch, batch=run.shape.batch)
-    if options.batches is not None:
-        if operators != "10":
-            raise InvalidValueError("--operators", operators, "no value beside --batches")
-        _emit_curve(output, model, profile, options.batches, run, price)
-        return
-    asked = run
+    _check_batch(options, run.shape.batch)
+    if options.batches is None:
+        _emit_estimate(output, options, model, profile, run, price)
+    else:
+        _emit_curve(output, options.batches, model, profile, run, price)
+
+
+def _check_batch(options: EstimateOptions, batch: int | None) -> None:
+    """Refuse two ways of saying the batch, and operators of several."""
+    values = {
+        "--batch": batch,
+        "--batches": options.batches,
+        "--max-batch": options.max_batch or None,
+    }
+    flags = [name for name, value in values.items() if value is not None]
+    if len(flags) > 1:
+        raise InvalidValueError(flags[0], values[flags[0]], f"no value beside {flags[1]}")
+    if options.batches is not None and options.operators != "10":
+        raise InvalidValueError("--operators", options.operators, "no value beside --batches")
+
+
+def _emit_estimate(
+    output: ResultWriter,
+    options: EstimateOptions,
+    model: str,
+    profile: DeviceProfile,
+    run: RunOptions,
+    price: PriceChoice,
+) -> None:
+    from accelsim.estimation.estimate import estimate as estimate_run
+    from accelsim.report.tables import estimate_view
+
     if options.max_batch:
         from accelsim.estimation.batches import largest_batch
 
-        asked = run_options(run, {"batch": largest_batch(model, profile, run)})
-    result = estimate_run(model, profile, asked, price)
+        run = run_options(run, {"batch": largest_batch(model, profile, run)})
+    result = estimate_run(model, profile, run, price)
     plain = None
     if run.learned is not None:
-        plain = estimate_run(model, profile, replace(asked, learned=None), price)
-    if operators != "10":
-        result = _with_operators(result, model, profile, operators, asked)
-
-    from accelsim.report.tables import estimate_view
-
-    scalars = {key: value for key, value in result.figures().items() if key != "operators"}
-    data, view = with_changes(result, partial(estimate_view, result, profile), plain)
+        plain = estimate_run(model, profile, replace(run, learned=None), price)
+    if options.operators != "10":
+        result = _with_operators(result, model, profile, options.operators, run)
     output.emit(
-        data,
-        view,
-        rows=[scalars],
-        page=lambda: _page(model, result, profile, asked, price),
+        result,
+        partial(estimate_view, device=profile),
+        rows=[_scalars(result)],
+        page=lambda _, command: _page(command, model, result, profile, run, price),
         chart=partial(_operator_bars, result),
+        plain=plain,
     )
 
 
-def _check_alone(batches: str | None, *, max_batch: bool, batch: int | None) -> None:
-    """Refuse two ways of saying the batch."""
-    named = {"--batch": batch, "--batches": batches, "--max-batch": max_batch or None}
-    given = [name for name, value in named.items() if value is not None]
-    if len(given) > 1:
-        raise InvalidValueError(given[0], named[given[0]], f"no value beside {given[1]}")
+def _scalars(result: Estimate) -> Document:
+    return {name: value for name, value in result.figures().items() if name != "operators"}
 
 
 def _emit_curve(
     output: ResultWriter,
+    batches: str,
     model: str,
     profile: DeviceProfile,
-    batches: str,
     run: RunOptions,
     price: PriceChoice,
 ) -> None:
@@ -122,12 +137,12 @@ def _emit_curve(
     from accelsim.report.tables import batches_view
 
     curve = estimate_batches(model, profile, chosen_batches(batches), run, price)
-    rows = [
-        {name: value for name, value in e.figures().items() if name != "operators"}
-        for e in curve.estimates
-    ]
-    chart = partial(_batch_bars, curve)
-    output.emit(curve.to_dict(), lambda: batches_view(curve), rows=rows, chart=chart)
+    output.emit(
+        curve.to_dict(),
+        lambda _: batches_view(curve),
+        rows=list(map(_scalars, curve.estimates)),
+        chart=partial(_batch_bars, curve),
+    )
 
 
 def _operator_bars(result: Estimate) -> Bars:
@@ -141,10 +156,10 @@ def _operator_bars(result: Estimate) -> Bars:
 def _batch_bars(curve: BatchCurve) -> Bars:
     from accelsim.report.chart import Bars
 
-    first = curve.estimates[0]
     names = [f"batch {e.batch:,}" for e in curve.estimates]
     rates = [e.throughput_per_s or 0.0 for e in curve.estimates]
-    return Bars(f"{first.workload} on {first.device}", "throughput, 1/s", names, rates)
+    title = f"{curve.estimates[0].workload} on {curve.estimates[0].device}"
+    return Bars(title, "throughput, 1/s", names, rates)
 
 
 def _with_operators(
@@ -180,7 +195,12 @@ def _profile(device: str | None, device_file: Path | None) -> DeviceProfile:
 
 
 def _page(
-    model: str, result: Estimate, profile: DeviceProfile, options: RunOptions, price: PriceChoice
+    command: str,
+    model: str,
+    result: Estimate,
+    profile: DeviceProfile,
+    run: RunOptions,
+    price: PriceChoice,
 ) -> Page:
     from accelsim.estimation.batches import batch_curve, batch_knee
     from accelsim.estimation.simulate import simulate
@@ -189,12 +209,12 @@ def _page(
     from accelsim.report.run_sections import knee_section
 
     if not result.fits:
-        return run_page(result, profile, None, command_text())
-    simulation = simulate(model, profile, options)
-    curve = batch_curve(model, profile, options, price)
+        return run_page(result, profile, None, command)
+    simulation = simulate(model, profile, run)
+    curve = batch_curve(model, profile, run, price)
     knee = batch_knee(curve)
     further = (
-        knee_section([one.figures() for one in curve], None if knee is None else knee.batch),
+        knee_section([each.figures() for each in curve], None if knee is None else knee.batch),
         *cost_sections(result.to_dict(), [profile]),
     )
-    return run_page(result, profile, simulation, command_text(), further)
+    return run_page(result, profile, simulation, command, further)

@@ -40,6 +40,6 @@ def fits(
 
     model = f"hub:{model}" if hub else model
     result = ask(model, device, context=context, memory_gib=memory, host=host)
-    output.emit(result.to_dict(), lambda: fits_view(result), rows=result.figures()["ways"])
+    output.emit(result, fits_view, rows=result.figures()["ways"])
     if result.best is None:
         raise typer.Exit(DOES_NOT_FIT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.learning.readings import Told
 from accelsim.option import argument, option
@@ -26,18 +25,13 @@ def learn(
     from accelsim.learning.learn import learn as learned_from
     from accelsim.report.learning import learned_view
 
-    with progress_bar("predicting", quiet=output.quiet) as told_of:
-        found = learned_from(
-            files, told, known=add_to, progress=lambda *place: told_of(place[0], place[1], place[2])
-        )
-    for place, reason in found.refused.items():
-        output.note(f"{place} was refused: {reason}")
-    rows = found.rows()
-    output.emit(
-        found.profile.model_dump(mode="json"),
-        lambda: learned_view(rows),
-        rows=rows,
-    )
+    with output.progress("predicting") as report:
+        learned = learned_from(files, told, known=add_to, progress=report)
+    for source, reason in learned.refused.items():
+        output.note(f"{source} was refused: {reason}")
+    rows = learned.rows()
+    profile = learned.profile.model_dump(mode="json")
+    output.emit(profile, lambda _: learned_view(rows), rows=rows)
 
 
 @with_output
@@ -53,7 +47,7 @@ def learn_show(
     rows = learned_systems(learned)
     about = f"{len(learned.runs):,} runs, compared with predictions of accelsim {learned.accelsim}"
     data = {"accelsim": learned.accelsim, "runs": len(learned.runs), "systems": rows}
-    output.emit(data, lambda: systems_view(rows), rows=rows, note=about)
+    output.emit(data, lambda _: systems_view(rows), rows=rows, note=about)
 
 
 @with_output
@@ -63,7 +57,6 @@ def learn_steps(
     max_batch_tokens: int = option("The server's max_num_batched_tokens.", 8192),
 ) -> None:
     """Make step times of a server from its benchmark, for serve to use instead of its own."""
-    from accelsim.report.listing import Listing
     from accelsim.serving.steps.fitted_steps import fit_steps
     from accelsim.serving.steps.server_run import read_benchmark, step_rows
 
@@ -77,4 +70,4 @@ def learn_steps(
         f"{100 * fitted.log_sigma:.1f} % off (standard deviation)"
     )
     shown = ">prefill_tokens | >prefill_context_sum | >decode_count | >decode_context_sum | >s"
-    output.emit(rows, lambda: Listing.of(shown, rows), rows=rows)
+    output.emit(rows, shown)

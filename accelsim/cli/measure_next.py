@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.option import argument, option
 
@@ -23,8 +22,8 @@ def measure_next(
     from accelsim.handover.next_runs import measure_next as asked
     from accelsim.report.handover import next_runs_view
 
-    with progress_bar("planning", quiet=output.quiet) as report:
+    with output.progress("planning") as report:
         result = asked(scenario, learned=learned, runs=runs, months=months, report=report)
     rows = result.figures()["runs"]
     columns = ("device", "device_count", "configuration", "run_s", "cost_usd", "line", "benchmark")
-    output.emit(result.to_dict(), lambda: next_runs_view(result), rows=rows, columns=columns)
+    output.emit(result, next_runs_view, rows=rows, columns=columns)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,19 +48,12 @@ def list_offers(
 ) -> None:
     """List offers: prices in USD per hour of an instance, and of one device (or vCPU) in it."""
     from accelsim.economics.dates import STALE_DAYS
-    from accelsim.economics.eligible import provider_class as class_of
-    from accelsim.economics.eligible import rule_of
     from accelsim.economics.offer import price_kind
     from accelsim.economics.price import PriceBook
     from accelsim.report.offers import OFFER_COLUMNS, offer_rows, offers_table
 
     book = PriceBook.load()
-    matching: Iterable[Offer] = book.offers(None, provider, region, kind)
-    if provider_class is not None:
-        classes = rule_of(provider_class, None).provider_classes
-        matching = [
-            o for o in matching if class_of(o.provider, o.instance) in classes or "any" in classes
-        ]
+    matching = _of_class(book.offers(None, provider, region, kind), provider_class)
     unsure = [offer for offer in matching if offer.accelerator and offer.device is None]
     if device is not None:
         names = _named(device, book)
@@ -71,8 +65,23 @@ def list_offers(
     stale = sum(row["is_stale"] for row in rows)
     note = f"{len(rows)} offers, USD per hour; per unit: one device, or one vCPU of a CPU instance"
     note += f"; {stale} prices are older than {STALE_DAYS} days" if stale else ""
-    note += "".join(f"\n{words}" for words in _unsure_words(unsure))
-    output.emit(rows, lambda: offers_table(rows), columns=OFFER_COLUMNS, note=note)
+    note += "".join(f"\n{line}" for line in _unsure_lines(unsure))
+    output.emit(rows, offers_table, columns=OFFER_COLUMNS, note=note)
+
+
+def _of_class(offers: Sequence[Offer], provider_class: str | None) -> Sequence[Offer]:
+    """Offers of some classes of providers."""
+    from accelsim.economics.eligible import provider_class as class_of
+    from accelsim.economics.eligible import rule_of
+
+    if provider_class is None:
+        return offers
+    classes = rule_of(provider_class, None).provider_classes
+    return [
+        offer
+        for offer in offers
+        if "any" in classes or class_of(offer.provider, offer.instance) in classes
+    ]
 
 
 def _named(device: str, book: PriceBook) -> set[str]:
@@ -94,7 +103,7 @@ def _may_be(offer: Offer, names: set[str]) -> bool:
     return known is not None and known.name in names
 
 
-def _unsure_words(offers: Sequence[Offer]) -> list[str]:
+def _unsure_lines(offers: Sequence[Offer]) -> list[str]:
     """Offers that are never chosen since their accelerator is no device, by reason."""
     return [
         f"never chosen: {alike[0].offer_id}"
@@ -112,7 +121,8 @@ def _sorted(rows: Sequence[Document], column: str, columns: Sequence[str]) -> li
     if column not in columns:
         raise UnknownNameError("column", column, columns, f"Sort by one of: {', '.join(columns)}.")
     known = [row for row in rows if row[column] is not None]
-    return sorted(known, key=lambda row: row[column]) + [r for r in rows if r[column] is None]
+    unknown = [row for row in rows if row[column] is None]
+    return sorted(known, key=itemgetter(column)) + unknown
 
 
 @offers.command("import")
@@ -136,9 +146,7 @@ def import_offers(
     if output.out is not None:
         output.note(f"to use its prices: export {PRICE_PATH_VARIABLE}={output.out}")
     rows = price_rows(cleaned.offers)
-    output.emit(
-        rows, lambda: _findings_table(cleaned), rows=rows, columns=COLUMNS, note=_counted(cleaned)
-    )
+    output.emit(rows, lambda _: _findings_table(cleaned), columns=COLUMNS, note=_counts(cleaned))
 
 
 @offers.command("update")
@@ -162,18 +170,22 @@ def update_offers(
     from accelsim.files.prices import updates_folder
 
     cleaned = _cleaned(output, source, as_of, refused)
-    kept = [offer for offer in cleaned.offers if offer.accelerator or offer.device]
-    undated = next((offer.offer_id for offer in kept if not offer.as_of), None)
-    if undated is not None or not kept:
-        allowed = f"the day on which {undated} was read" if kept else "prices of accelerators"
-        remedy = "Add --as-of DATE." if kept else "Give another catalogue with --from."
-        raise InvalidValueError("as_of" if kept else "from", as_of or source, allowed, remedy)
+    of_devices = [offer for offer in cleaned.offers if offer.accelerator or offer.device]
+    if not of_devices:
+        remedy = "Give another catalogue with --from."
+        raise InvalidValueError("from", as_of or source, "prices of accelerators", remedy)
+    undated = next((offer.offer_id for offer in of_devices if not offer.as_of), None)
+    if undated is not None:
+        allowed = f"the day on which {undated} was read"
+        raise InvalidValueError("as_of", as_of or source, allowed, "Add --as-of DATE.")
     path = updates_folder() / f"{Path(source).resolve().stem}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, offers_csv(kept), force=True)
+    write_text(path, offers_csv(of_devices), force=True)
     output.wrote(path, "; delete it to go back to the prices that ship")
-    note = f"{_counted(cleaned)}; {len(cleaned.offers) - len(kept)} of no device left out"
-    output.emit(_findings(cleaned), lambda: _findings_table(cleaned), columns=_FINDING, note=note)
+    left_out = len(cleaned.offers) - len(of_devices)
+    note = f"{_counts(cleaned)}; {left_out} of no device left out"
+    rows = _findings(cleaned)
+    output.emit(rows, lambda _: _findings_table(cleaned), columns=_FINDING, note=note)
 
 
 def _cleaned(output: ResultWriter, source: str, as_of: str, refused: Path | None) -> Ingested:
@@ -191,17 +203,21 @@ def _cleaned(output: ResultWriter, source: str, as_of: str, refused: Path | None
         write_text(refused, csv_text(_findings(cleaned), _FINDING), force=output.force)
         output.wrote(refused)
     if not cleaned.offers:
-        first = cleaned.refusals[0]
-        place = f"{first.provider}/{first.region}/{first.instance}"
+        refusal = cleaned.refusals[0]
+        instance = f"{refusal.provider}/{refusal.region}/{refusal.instance}"
         more = f", and {len(cleaned.refusals) - 1} more" if len(cleaned.refusals) > 1 else ""
-        text = f"{source}: none of its rows is a price that can be used: {place}: {first.reason}"
-        raise InputError(f"{text}{more}. --refused FILE says why of each.")
+        raise InputError(
+            f"{source}: none of its rows is a price that can be used: {instance}: "
+            f"{refusal.reason}{more}. --refused FILE says why of each."
+        )
     return cleaned
 
 
-def _counted(cleaned: Ingested) -> str:
-    counts = f"{len(cleaned.offers)} offers, {len(cleaned.refusals)} rows refused"
-    return f"{counts}, {len(cleaned.corrections)} figures corrected"
+def _counts(cleaned: Ingested) -> str:
+    return (
+        f"{len(cleaned.offers)} offers, {len(cleaned.refusals)} rows refused, "
+        f"{len(cleaned.corrections)} figures corrected"
+    )
 
 
 def _findings(cleaned: Ingested) -> list[Document]:

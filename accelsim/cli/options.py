@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
 from functools import wraps
+from importlib import import_module
 from inspect import Parameter, Signature, signature
 from keyword import iskeyword
 from typing import Annotated, Any
@@ -21,98 +22,86 @@ from accelsim.option import REQUIRED, TYPES, described
 from accelsim.plain import Document
 
 
-def _devices(incomplete: str) -> list[str]:
-    """Devices that a word may become; the last of a list."""
-    from accelsim.catalog import device_names
+def _completion(module: str, names: str) -> Callable[[str], list[str]]:
+    """What lists the names that a word, the last of a list, may become.
 
-    listed, comma, last = incomplete.rpartition(",")
-    return [f"{listed}{comma}{name}" for name in device_names() if name.startswith(last)]
+    Args:
+        module: Module of the package, imported when a shell asks.
+        names: Its function of the names, or what holds them.
+    """
 
+    def complete(incomplete: str) -> list[str]:
+        known = vars(import_module(f"accelsim.{module}"))[names]
+        listed, comma, word = incomplete.rpartition(",")
+        return [
+            f"{listed}{comma}{name}"
+            for name in (known() if callable(known) else known)
+            if name.startswith(word)
+        ]
 
-def _models(incomplete: str) -> list[str]:
-    """Workloads that a word may become."""
-    from accelsim.catalog.workloads import workload_names
-
-    return [name for name in workload_names() if name.startswith(incomplete)]
-
-
-def _clusters(incomplete: str) -> list[str]:
-    """Clusters that a word may become."""
-    from accelsim.catalog.clusters import cluster_names
-
-    return [name for name in cluster_names() if name.startswith(incomplete)]
-
-
-def _stacks(incomplete: str) -> list[str]:
-    """Software stacks that a word may become."""
-    from accelsim.catalog.stacks import stack_names
-
-    return [name for name in stack_names() if name.startswith(incomplete)]
-
-
-def _formats(incomplete: str) -> list[str]:
-    """Number formats that a word may become."""
-    from accelsim.dtype import PRECISIONS
-
-    return [name for name in PRECISIONS if name.startswith(incomplete)]
+    return complete
 
 
 #: Parameter -> what is offered for it.
 COMPLETIONS: Mapping[str, Callable[[str], list[str]]] = {
-    **dict.fromkeys(("device", "devices", "reference", "fpga", "asic", "host"), _devices),
-    **dict.fromkeys(("model", "models"), _models),
-    "cluster": _clusters,
-    "stack": _stacks,
-    "precision": _formats,
+    **dict.fromkeys(
+        ("device", "devices", "reference", "fpga", "asic", "host"),
+        _completion("catalog", "device_names"),
+    ),
+    **dict.fromkeys(("model", "models"), _completion("catalog.workloads", "workload_names")),
+    "cluster": _completion("catalog.clusters", "cluster_names"),
+    "stack": _completion("catalog.stacks", "stack_names"),
+    "precision": _completion("dtype", "PRECISIONS"),
 }
 
 
 def with_help(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take flags, of which the options that it asks for are made."""
-    asked = list(signature(command, eval_str=True).parameters.values())
-    own = {one.name for one in asked if not _classes(one.annotation)}
+    parameters = list(signature(command, eval_str=True).parameters.values())
+    own_names = {each.name for each in parameters if not _classes(each.annotation)}
     flags: dict[str, Parameter] = {}
-    for flag in sorted(_flags(asked, own), key=lambda flag: flag.name not in own):
+    for flag in sorted(_flags(parameters, own_names), key=lambda flag: flag.name not in own_names):
         flags.setdefault(flag.name, flag)
 
     @wraps(command)
     def run(**values: Any) -> None:
-        shared = {name: value for name, value in values.items() if name not in own}
-        command(**{one.name: _taken(one, values, shared) for one in asked})
+        shared = {name: value for name, value in values.items() if name not in own_names}
+        command(**{each.name: _argument(each, values, shared) for each in parameters})
 
-    run.__annotations__ = {name: one.annotation for name, one in flags.items()}
+    run.__annotations__ = {name: flag.annotation for name, flag in flags.items()}
     run.__signature__ = Signature(list(flags.values()))  # type: ignore[attr-defined]
     return run
 
 
-def _flags(asked: Iterable[Parameter], own: set[str]) -> Iterator[Parameter]:
+def _flags(parameters: Iterable[Parameter], own_names: set[str]) -> Iterator[Parameter]:
     """Flags of a command's parameters; a name of its own stands for that of a class."""
-    for one in asked:
-        if isinstance(one.default, Field):
-            yield _flag(one.name, one.annotation, one.default)
-        elif one.name in own:  # the parser's context
-            yield one
-        left_out = {*own, *getattr(one.annotation, "__metadata__", ())}
-        for kind, entry in described(_classes(one.annotation)):
+    for parameter in parameters:
+        if isinstance(parameter.default, Field):
+            yield _flag(parameter.name, parameter.annotation, parameter.default)
+        elif parameter.name in own_names:  # the parser's context
+            yield parameter
+        left_out = {*own_names, *getattr(parameter.annotation, "__metadata__", ())}
+        for kind, entry in described(_classes(parameter.annotation)):
             if _name(entry) not in left_out:
                 yield _flag(_name(entry), _type(kind, entry), entry, kind)
 
 
-def _taken(one: Parameter, values: Document, shared: Document) -> Any:
+def _argument(parameter: Parameter, values: Document, shared: Document) -> Any:
     """What a command's parameter is, made of the flags' values; classes take theirs away."""
-    kinds = _classes(one.annotation)
+    kinds = _classes(parameter.annotation)
     if kinds:
-        is_one = isinstance(one.annotation, type)
-        return _made(kinds[0], shared) if is_one else _given(kinds, shared)
-    value = values[one.name]
-    return _read(one.name, one.default, value) if isinstance(one.default, Field) else value
+        is_class = isinstance(parameter.annotation, type)
+        return _made(kinds[0], shared) if is_class else _given(kinds, shared)
+    value, entry = values[parameter.name], parameter.default
+    return _read(parameter.name, entry, value) if isinstance(entry, Field) else value
 
 
 def _classes(annotation: Any) -> tuple[type, ...]:
     """Classes of options that a parameter is made of."""
     if isinstance(annotation, type) and is_dataclass(annotation):
         return (annotation,)
-    return tuple(one for one in getattr(annotation, "__metadata__", ()) if isinstance(one, type))
+    metadata = getattr(annotation, "__metadata__", ())
+    return tuple(kind for kind in metadata if isinstance(kind, type))
 
 
 def _name(entry: Field[Any]) -> str:
@@ -124,11 +113,11 @@ def _name(entry: Field[Any]) -> str:
 
 def _type(kind: type, entry: Field[Any]) -> Any:
     """Type of a flag's value; the first that the field may have."""
-    text = str(entry.type)
     if entry.metadata["parse"]:
         return str | None
-    first = text.partition(" ")[0]
-    named = TYPES.get(first) or vars(sys.modules[kind.__module__])[first]
+    text = str(entry.type)
+    name = text.partition(" ")[0]
+    named = TYPES.get(name) or vars(sys.modules[kind.__module__])[name]
     return named | None if "None" in text else named
 
 
@@ -137,27 +126,29 @@ def _flag(name: str, kind: Any, entry: Field[Any], of: type | None = None) -> Pa
 
     Its annotation holds the field and the class of options that it is of, too.
     """
-    said = entry.metadata
-    flags = f"--{name.replace('_', '-')}" if said["flags"] is None else said["flags"]
-    about = (typer.Option if flags else typer.Argument)(
+    metadata = entry.metadata
+    flags = f"--{name.replace('_', '-')}" if metadata["flags"] is None else metadata["flags"]
+    described_flag = (typer.Option if flags else typer.Argument)(
         *flags.split(),
-        metavar=said["metavar"],
-        help=said["help"],
+        metavar=metadata["metavar"],
+        help=metadata["help"],
         autocompletion=COMPLETIONS.get(name),
     )
-    default, form = entry.default, kind
-    if default is REQUIRED:
-        default = Parameter.empty
-    elif said["parse"]:
-        form = (list[str] if said["repeated"] else str) | None
-        default = ",".join(map(str, default)) or None if isinstance(default, tuple) else None
-    elif kind is bool and "/" not in flags:
-        default = False
-    elif said["scale"] and default is not None:
-        default /= said["scale"]
-    return Parameter(
-        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[form, about, entry, of]
-    )
+    if metadata["parse"]:
+        kind = (list[str] if metadata["repeated"] else str) | None
+    default = Parameter.empty if entry.default is REQUIRED else _shown_default(kind, flags, entry)
+    annotation = Annotated[kind, described_flag, entry, of]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _shown_default(kind: Any, flags: str, entry: Field[Any]) -> Any:
+    """A field's default as the flag's text or value is."""
+    default, scale = entry.default, entry.metadata["scale"]
+    if entry.metadata["parse"]:
+        return ",".join(map(str, default)) or None if isinstance(default, tuple) else None
+    if kind is bool and "/" not in flags:
+        return False
+    return default / scale if scale and default is not None else default
 
 
 def _read(name: str, entry: Field[Any], value: Any) -> Any:
@@ -166,7 +157,7 @@ def _read(name: str, entry: Field[Any], value: Any) -> Any:
     if value is None:
         return None
     if isinstance(value, list) and parse:
-        return tuple(parse(name, one) for one in value)
+        return tuple(parse(name, text) for text in value)
     return parse(name, value) if parse else value * scale if scale else value
 
 
@@ -181,13 +172,13 @@ def _value(entry: Field[Any], values: Document) -> Any:
 
 def _made(kind: type, values: Document) -> Any:
     """Options of a class."""
-    given: Document = {}
+    fields_given: Document = {}
     for entry in fields(kind):
         if is_dataclass(entry.default_factory):
-            given[entry.name] = _made(entry.default_factory, values)
+            fields_given[entry.name] = _made(entry.default_factory, values)
         elif "help" in entry.metadata and (value := _value(entry, values)) is not None:
-            given[entry.name] = value
-    return kind(**given)
+            fields_given[entry.name] = value
+    return kind(**fields_given)
 
 
 def _given(kinds: Iterable[type], values: Document) -> Document:

@@ -8,7 +8,6 @@ import typer
 
 from accelsim.cli.entry import tell
 from accelsim.cli.options import with_help
-from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_handover
 from accelsim.option import argument, option
 
@@ -27,7 +26,7 @@ def plan(
     from accelsim.capacity.plan import plan as recommend
     from accelsim.report.capacity import capacity_view, fleet_rows
 
-    with progress_bar("planning", quiet=output.quiet) as report:
+    with output.progress("planning") as report:
         result = recommend(scenario, report=report)
     if output.folder is not None and result.recommended is not None:
         from datetime import UTC, datetime
@@ -39,7 +38,7 @@ def plan(
         today = datetime.now(tz=UTC).date()
         costs = focus_rows(result.recommended, result.scenario.name, today)
         output.hand_over(of_plan(result), {"focus.csv": csv_text(costs)})
-    output.emit(result.to_dict(), lambda: capacity_view(result), rows=fleet_rows(result))
+    output.emit(result, capacity_view, rows=fleet_rows(result))
     if result.recommended is None:
         raise typer.Exit(_NO_PLAN)
 

@@ -8,7 +8,6 @@ import typer
 
 from accelsim.cli.check import LineWords
 from accelsim.cli.entry import WORSE
-from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.economics.device_price import PriceChoice
 from accelsim.option import argument, option
@@ -34,10 +33,10 @@ def plan_diff(
     from accelsim.handover.difference import difference
     from accelsim.report.handover import difference_view
 
-    with progress_bar("comparing", quiet=output.quiet):
+    with output.progress("comparing"):
         result = difference(old, new, words.question(load, price), tolerance)
     rows = result.figures()["changes"]
     columns = ("what", "before", "after", "change_fraction", "verdict")
-    output.emit(result.to_dict(), lambda: difference_view(result), rows=rows, columns=columns)
+    output.emit(result, difference_view, rows=rows, columns=columns)
     if result.is_worse:
         raise typer.Exit(WORSE)

@@ -6,22 +6,24 @@ import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from accelsim.cli.entry import WRITTEN, tell
 from accelsim.cli.options import with_help
-from accelsim.cli.progress import progress_bar
+from accelsim.cli.progress import Report, progress_bar
 from accelsim.cli.report_file import check_report, command_text
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.files.formats import OutputFormat
 from accelsim.frozen import frozen
 from accelsim.option import option
-from accelsim.plain import Document, Values
+from accelsim.plain import Values
+from accelsim.result import Result
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -29,10 +31,12 @@ if TYPE_CHECKING:
     from accelsim.capacity.assignment import Assignment
     from accelsim.report.chart import Bars
     from accelsim.report.page import Page
-    from accelsim.result import Result
 
+T = TypeVar("T")
 #: Width of tables that go to a file or a pipe.
 _FILE_WIDTH = 100
+#: Text of tables is shown as it is.
+_PLAIN: Mapping[str, Any] = dict.fromkeys(("markup", "emoji", "highlight"), False)
 #: Endings of formats that a table of text is not.
 _OTHER_FORMATS = frozenset(
     (".pdf", ".svg", ".jpg", ".jpeg", ".xls", ".xlsx", ".parquet", ".yaml", ".yml", ".xml")
@@ -85,43 +89,52 @@ class ResultWriter:
                 raise InvalidValueError("out", str(self.out), allowed)
             check_output(self.out, force=self.force)
         check_report(self.report, self.out, force=self.force)
-        if self.is_picture:
+        if self.picture is not None:
             from accelsim.report.chart import check_chart
 
-            check_chart(self.out)  # type: ignore[arg-type]
+            check_chart(self.picture)
 
-    @property
-    def wants_rows(self) -> bool:
-        """Whether the result is written as CSV."""
-        return self.output_format is OutputFormat.CSV
+    def progress(
+        self, title: str, unit: str = "", *, is_shown: bool = True
+    ) -> AbstractContextManager[Report]:
+        """A progress bar of work that takes long; nothing where quiet."""
+        return progress_bar(title, unit=unit, quiet=self.quiet or not is_shown)
 
     def emit(
         self,
-        data: Values | Sequence[Values],
-        view: Callable[[], RenderableType] | str,
+        result: T,
+        view: Callable[[T], RenderableType] | str,
         *,
         rows: Sequence[Values] | None = None,
         columns: Sequence[str] = (),
         note: str = "",
-        page: Callable[[], Page] | None = None,
+        page: Callable[[Any, str], Page] | None = None,
         chart: Callable[[], Bars] | None = None,
+        plain: Result | None = None,
     ) -> None:
         """Write a result in the chosen format, and its page where one is wanted.
 
         Args:
-            data: What JSON holds.
+            result: What JSON holds, or a result, whose plain values it holds.
             view: Makes the table, called for tables only; or the columns that it shows of the rows.
-            rows: What CSV holds, where that is not `data`.
+            rows: What CSV holds, where that is not the result.
             columns: CSV columns to write even without rows.
             note: What a reader of the table should know; left out when quiet.
-            page: Makes the page; that of `data` where None.
+            page: Makes the page of the plain values and the command; `result_page` where None.
             chart: Makes what a picture shows.
+            plain: The result without the user's own runs, whose changes are shown first; None where
+                none were asked for.
         """
+        data: Any = result.to_dict() if isinstance(result, Result) else result
+        if plain is not None:
+            from accelsim.report.learning import changes
+
+            data |= {"learned": changes(plain.metrics, cast("Result", result).metrics)}
         flat = rows if rows is not None else [data] if isinstance(data, Mapping) else data
         if self.report is not None:
-            self._write_page(data, page)
-        if self.is_picture:
-            self._draw_chart(chart)
+            self._write_page(data, self.report, page)
+        if self.picture is not None:
+            self._draw_chart(self.picture, chart)
         elif self.output_format is OutputFormat.JSON:
             from accelsim.files.formats import json_text
 
@@ -130,23 +143,19 @@ class ResultWriter:
             from accelsim.files.formats import csv_text
 
             self._write(csv_text(flat, columns))
-        elif self.output_format is OutputFormat.MARKDOWN:
-            from accelsim.report.markdown import markdown
-
-            self._write(markdown(_view(view, flat)))
         else:
-            self._draw(_view(view, flat), note)
+            table = _listing(view, flat) if isinstance(view, str) else view(result)
+            self._draw(table if plain is None else _with_changes(table, data), note)
 
-    def _write_page(self, data: Values | Sequence[Values], page: Callable[[], Page] | None) -> None:
+    def _write_page(self, data: Any, path: Path, page: Callable[[Any, str], Page] | None) -> None:
         from accelsim.files.formats import plain_values
         from accelsim.report.page import write_page
         from accelsim.report.result_page import result_page
 
-        if self.report is not None:
-            with progress_bar("writing the page", quiet=self.quiet):
-                made = page() if page else result_page(plain_values(data), command_text())
-                write_page(made, self.report, force=self.force)
-            self.wrote(self.report, "; open it in a browser")
+        with self.progress("writing the page"):
+            made = (page or result_page)(plain_values(data), command_text())
+            write_page(made, path, force=self.force)
+        self.wrote(path, "; open it in a browser")
 
     def hand_over(
         self, assignments: Sequence[Assignment], beside: Mapping[str, str] = MappingProxyType({})
@@ -175,18 +184,19 @@ class ResultWriter:
             tell(text, dim=True)
 
     @property
-    def is_picture(self) -> bool:
-        """Whether the file is a picture."""
-        return self.out is not None and self.out.suffix.lower() == ".png"
+    def picture(self) -> Path | None:
+        """The file where it is a picture."""
+        is_picture = self.out is not None and self.out.suffix.lower() == ".png"
+        return self.out if is_picture else None
 
-    def _draw_chart(self, chart: Callable[[], Bars] | None) -> None:
+    def _draw_chart(self, path: Path, chart: Callable[[], Bars] | None) -> None:
         from accelsim.report.chart import write_chart
 
-        if self.out is None or chart is None:
+        if chart is None:
             allowed = "a name ending in .json, .csv, .md or .txt"
-            raise InvalidValueError("out", str(self.out), allowed, "This command has no chart.")
-        write_chart(self.out, chart(), force=self.force)
-        self.wrote(self.out)
+            raise InvalidValueError("out", str(path), allowed, "This command has no chart.")
+        write_chart(path, chart(), force=self.force)
+        self.wrote(path)
 
     def _write(self, text: str) -> None:
         if self.out is None:
@@ -198,35 +208,19 @@ class ResultWriter:
         self.wrote(self.out)
 
     def _draw(self, view: RenderableType, note: str) -> None:
+        if self.output_format is OutputFormat.MARKDOWN:
+            from accelsim.report.markdown import markdown
+
+            self._write(markdown(view))
+            return
         from rich.console import Console
 
         if self.out is None and sys.stdout is not None and sys.stdout.isatty():
-            _show(Console(markup=False, emoji=False, highlight=False), view)
+            _show(Console(**_PLAIN), view)
         else:
             self._write(_plain_text(view, self.out is None))
         if self.out is None:
             self.note(note)
-
-
-def with_changes(
-    result: Result, view: Callable[[], RenderableType], plain: Result | None
-) -> tuple[Document, Callable[[], RenderableType]]:
-    """Data and table of a result, with what the user's own runs changed of it.
-
-    Args:
-        result: The result.
-        view: Makes its table.
-        plain: The same without those runs; None where none were asked for.
-    """
-    data = result.to_dict()
-    if plain is None:
-        return data, view
-    from rich.console import Group
-
-    from accelsim.report.learning import changes, changes_view
-
-    changed = changes(plain.metrics, result.metrics)
-    return data | {"learned": changed}, lambda: Group(changes_view(changed), "", view())
 
 
 def with_output(command: Callable[..., None], *, hands_over: bool = False) -> Callable[..., None]:
@@ -242,16 +236,16 @@ def with_output(command: Callable[..., None], *, hands_over: bool = False) -> Ca
 
     @wraps(command)
     def run(**values: Any) -> None:
-        first, writer = values.popitem()
+        name, writer = values.popitem()
         writer = _with_page(_named_format(writer))
         if hands_over and writer.out is not None and not writer.out.suffix:
             writer = replace(writer, out=None, folder=writer.out)
         writer.check()
-        command(**{first: writer}, **values)
+        command(**{name: writer}, **values)
 
-    output, *own = signature(command, eval_str=True).parameters.values()
-    asked = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in (*own, output)]
-    run.__signature__ = Signature(asked)  # type: ignore[attr-defined]
+    output, *others = signature(command, eval_str=True).parameters.values()
+    parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in (*others, output)]
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return with_help(run)
 
 
@@ -259,22 +253,27 @@ def with_output(command: Callable[..., None], *, hands_over: bool = False) -> Ca
 with_handover = partial(with_output, hands_over=True)
 
 
-def _view(view: Callable[[], RenderableType] | str, rows: Sequence[Values]) -> RenderableType:
-    """The table of a result."""
-    if not isinstance(view, str):
-        return view()
+def _listing(columns: str, rows: Sequence[Values]) -> RenderableType:
     from accelsim.report.listing import Listing
 
-    return Listing.of(view, rows)
+    return Listing.of(columns, rows)
+
+
+def _with_changes(table: RenderableType, data: Values) -> RenderableType:
+    """A table below what the user's own runs changed."""
+    from rich.console import Group
+
+    from accelsim.report.learning import changes_view
+
+    return Group(changes_view(data["learned"]), "", table)
 
 
 def _named_format(writer: ResultWriter) -> ResultWriter:
     """The writer of the format that a file's name ends in, where none was asked for."""
     suffix = "" if writer.out is None else writer.out.suffix.lower().removeprefix(".")
-    is_named = suffix in {OutputFormat.JSON, OutputFormat.CSV, OutputFormat.MARKDOWN}
-    if not is_named or writer.output_format is not OutputFormat.TABLE:
-        return writer
-    return replace(writer, output_format=OutputFormat(suffix))
+    if writer.output_format is OutputFormat.TABLE and suffix in {"json", "csv", "md"}:
+        return replace(writer, output_format=OutputFormat(suffix))
+    return writer
 
 
 def _with_page(writer: ResultWriter) -> ResultWriter:
@@ -303,9 +302,8 @@ def _print(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except (
-        BrokenPipeError
-    ):  # the reader has gone: nothing more to say, also not when the interpreter flushes at exit
+    except BrokenPipeError:
+        # the reader has gone: nothing more to say, also not when the interpreter flushes at exit
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123  (held open until exit)
         os._exit(0)
     except OSError as error:
@@ -335,16 +333,10 @@ def _plain_text(view: RenderableType, is_piped: bool) -> str:
     """
     from rich.console import Console
 
-    named = os.environ.get("COLUMNS", "") if is_piped else ""
-    width = int(named) if named.isdigit() and int(named) > 0 else _FILE_WIDTH
+    columns = os.environ.get("COLUMNS", "") if is_piped else ""
+    width = int(columns) if columns.isdigit() and int(columns) > 0 else _FILE_WIDTH
     console = Console(
-        file=io.StringIO(),
-        width=width,
-        no_color=True,
-        force_terminal=False,
-        markup=False,
-        emoji=False,
-        highlight=False,
+        file=io.StringIO(), width=width, no_color=True, force_terminal=False, **_PLAIN
     )
     with console.capture() as captured:
         _show(console, view)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.option import REQUIRED, argument, option
 from accelsim.plain import Document
@@ -58,9 +57,9 @@ def pareto_results(
     frame = points(folder, where, words)
     front = points_at(folder, pareto(frame, words).index.tolist())
 
-    def page() -> Page:
+    def page(_: object, command: str) -> Page:
         drawn = points_at(folder, drawn_places(frame))
-        return pareto_page(drawn, front, words, command_text(), len(frame))
+        return pareto_page(drawn, front, words, command, len(frame))
 
     _emit(output, front, words, page=page)
 
@@ -113,7 +112,7 @@ def _emit(
     shown: list[str],
     note: str = "",
     unit: str = "",
-    page: Callable[[], Page] | None = None,
+    page: Callable[[object, str], Page] | None = None,
 ) -> None:
     """JSON and CSV have every column, a table those asked for and what names the point."""
     from accelsim.exploration.sweeps.results import NAMED
@@ -121,12 +120,12 @@ def _emit(
 
     rows = records(frame)
     names = [name.removesuffix(":max") for name in shown]
-    asked = [name for name in map(str, frame) if name.startswith("asked_")]
-    own = [name for name in asked if name.removeprefix("asked_") not in frame]
-    titles = list(dict.fromkeys([n for n in (*NAMED, *own) if n in frame] + names))
+    inputs = [name for name in map(str, frame) if name.startswith("asked_")]
+    unnamed = [name for name in inputs if name.removeprefix("asked_") not in frame]
+    titles = list(dict.fromkeys([n for n in (*NAMED, *unnamed) if n in frame] + names))
     output.emit(
         rows,
-        lambda: _view(rows, titles, unit),
+        lambda _: _view(rows, titles, unit),
         columns=list(frame.columns),
         note=note,
         page=page,
@@ -138,5 +137,5 @@ def _view(rows: list[Document], titles: list[str], unit: str) -> Listing:
     from accelsim.report.listing import Listing, one_line
 
     cells = [[one_line(written(unit or title, row[title])) for title in titles] for row in rows]
-    first, *others = map(one_line, titles)
-    return Listing((first, *others), cells, right=frozenset(others), fold=frozenset({first}))
+    headers = tuple(map(one_line, titles))
+    return Listing(headers, cells, right=frozenset(headers[1:]), fold=frozenset(headers[:1]))

@@ -21,4 +21,4 @@ def schema(
         allowed = "json: a schema is nested, and no table"
         raise InvalidValueError("format", str(output.output_format), allowed)
     document = json_schema(name)
-    replace(output, output_format=OutputFormat.JSON).emit(document, lambda: "")
+    replace(output, output_format=OutputFormat.JSON).emit(document, "")

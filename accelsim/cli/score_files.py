@@ -46,41 +46,35 @@ class ScoreFiles:
             except OSError as error:
                 reason = f"cannot be made a folder: {error.strerror}"
                 raise OutputError(f"{str(self.publish)!r} {reason}. Give another.") from None
-            for name in self._report_names():
+            for name in _report_names():
                 check_output(self.publish / name, force=self.force)
 
-    def write(self, board: Scoreboard, found: Values) -> None:
+    def write(self, board: Scoreboard, scores: Values) -> None:
         """Write everything that was asked for.
 
         Args:
             board: A validation's result.
-            found: The same as plain data.
+            scores: The same as plain data.
         """
         from accelsim.files.datafile import data_root
         from accelsim.files.formats import csv_blocks
         from accelsim.files.output import write_text
-        from accelsim.scoreboard import row_columns, row_names
+        from accelsim.scoreboard import evidence_dict, markdown, row_columns, row_names
+        from accelsim.scoreboard.accuracy_file import accuracy_text, evidence_text
         from accelsim.scoreboard.parameters import parameters
 
         if self.rows is not None:
             lines = csv_blocks(row_names(board), row_columns(board))
             write_text(self.rows, lines, force=self.force)
         if self.publish is not None:
-            texts = self._report_texts(board, found)
-            for name, text in zip(self._report_names(), texts, strict=True):
+            texts = accuracy_text(scores), markdown(scores), evidence_text(evidence_dict(board))
+            for name, text in zip(_report_names(), texts, strict=True):
                 write_text(self.publish / name, text, force=self.force)
             if self.publish.resolve() == data_root() / "calibration":
                 parameters().publish(board)
 
-    @staticmethod
-    def _report_names() -> tuple[str, ...]:
-        from accelsim.estimation.evidence import EVIDENCE_NAME
 
-        return f"{REPORT_NAME}.json", f"{REPORT_NAME}.md", EVIDENCE_NAME
+def _report_names() -> tuple[str, ...]:
+    from accelsim.estimation.evidence import EVIDENCE_NAME
 
-    @staticmethod
-    def _report_texts(board: Scoreboard, found: Values) -> tuple[str, ...]:
-        from accelsim.scoreboard import evidence_dict, markdown
-        from accelsim.scoreboard.accuracy_file import accuracy_text, evidence_text
-
-        return accuracy_text(found), markdown(found), evidence_text(evidence_dict(board))
+    return f"{REPORT_NAME}.json", f"{REPORT_NAME}.md", EVIDENCE_NAME

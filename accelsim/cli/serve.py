@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from accelsim.cli.entry import end_if_partial
-from accelsim.cli.progress import progress_bar
-from accelsim.cli.report_file import command_text
-from accelsim.cli.result_writer import ResultWriter, with_changes, with_handover
+from accelsim.cli.result_writer import ResultWriter, with_handover
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions
 from accelsim.frozen import frozen
@@ -115,28 +114,30 @@ def serve(
     for path in filter(None, (asked.requests_out, asked.trace)):
         check_output(path, force=output_writer.force)
     check_no_sizes(run)
-    steps = None if asked.step_times is None else _measured_steps(asked.step_times, device)
-    requests = _load(output_writer, model, load, asked)
-    beside: Document = {"run": run, "price": price, "steps": steps, "seed": asked.seed}
-    question = (model, device, requests, options)
-    result = _answer(output_writer, question, asked.find, beside)
-    plain = None
-    if run.learned is not None:
-        beside["run"] = replace(run, learned=None)
-        plain = _answer(output_writer, question, asked.find, beside)
+    question = (model, device, _load(output_writer, model, load, asked), options)
+    answer = partial(
+        _answer,
+        output_writer,
+        asked.find,
+        question,
+        price=price,
+        steps=None if asked.step_times is None else _measured_steps(asked.step_times, device),
+        seed=asked.seed,
+    )
+    result = answer(run=run)
+    plain = None if run.learned is None else answer(run=replace(run, learned=None))
     _write_files(output_writer, result, asked)
-    if output_writer.folder is not None:
-        from accelsim.capacity.assignment import of_serving
 
-        output_writer.hand_over([of_serving(result)])
-
-    def page() -> Page:
-        from accelsim.files.formats import plain_values
+    def page(document: Document, command: str) -> Page:
         from accelsim.report.serving_page import serving_page
 
-        return serving_page(plain_values(result.to_dict()), command_text(), result)
+        return serving_page(document, command, result)
 
-    _emit(output_writer, result, page, plain)
+    from accelsim.report.serving import serving_view
+
+    names = {"workload": result.workload, "device": result.device, "engine": result.engine}
+    figures = {name: metric.value for name, metric in result.metrics.items()}
+    output_writer.emit(result, serving_view, rows=[names | figures], page=page, plain=plain)
     end_if_partial(result.warnings)
 
 
@@ -148,9 +149,8 @@ def _load(
         _check_alone(asked.arrivals, users=load.get("users"), duration=asked.duration)
         drawn = {name: load[name] for name in ("rate_per_s", "process", "cv") if name in load}
         rated = Arrivals(**drawn) if "rate_per_s" in load else None
-        return trace_requests(
-            output_writer, asked.arrivals, load.get("requests"), rated, asked.seed
-        )
+        limit = load.get("requests")
+        return trace_requests(output_writer, asked.arrivals, limit, rated, asked.seed)
     if asked.find == "max-rate" and not {"rate_per_s", "users"} & load.keys():
         load = {**load, "rate_per_s": 1.0}  # where the search starts
     return Arrivals(**_lengths(model) | load | _count(asked.duration, load))
@@ -158,24 +158,23 @@ def _load(
 
 def _answer(
     output_writer: ResultWriter,
-    question: tuple[str, str, Arrivals | RequestColumns, ServingOptions],
     find: str | None,
-    beside: Document,
+    question: tuple[str, str, Arrivals | RequestColumns, ServingOptions],
+    **keywords: Any,
 ) -> ServingResult:
     """The load as it is served, or the best way found."""
     from accelsim.serving.find import find as find_best
     from accelsim.serving.serve import serve as serve_load
 
-    _, _, load, _ = question
     if find is not None:
-        model, device, _, options = question
-        with progress_bar("searching", quiet=output_writer.quiet):
-            found = find_best(find, model, device, load, options, **beside)
-        output_writer.note(found.sentence)
-        return found.result
+        with output_writer.progress("searching"):
+            best = find_best(find, *question, **keywords)
+        output_writer.note(best.sentence)
+        return best.result
+    load = question[2]
     total = load.requests if isinstance(load, Arrivals) else len(load)
-    with progress_bar("simulating", unit="requests", quiet=output_writer.quiet) as report:
-        return serve_load(*question, progress=_told(report, total), **beside)
+    with output_writer.progress("simulating", "requests") as report:
+        return serve_load(*question, progress=_progress(report, total), **keywords)
 
 
 def _write_files(output_writer: ResultWriter, result: ServingResult, asked: Asked) -> None:
@@ -189,21 +188,25 @@ def _write_files(output_writer: ResultWriter, result: ServingResult, asked: Aske
 
         write_trace(result.to_timeline(), asked.trace, force=output_writer.force)
         output_writer.wrote(asked.trace, "; open it at https://ui.perfetto.dev")
+    if output_writer.folder is not None:
+        from accelsim.capacity.assignment import of_serving
+
+        output_writer.hand_over([of_serving(result)])
 
 
-def _told(report: Report, total: int | None) -> Callable[[int, float], None]:
+def _progress(report: Report, total: int | None) -> Callable[[int, float], None]:
     """A report of the simulation, then of those at both ends of the interval of its step times."""
     titles = iter(("simulating", "its faster end", "its slower end"))
-    title, last = next(titles), 0
+    title, last_count = next(titles), 0
 
-    def told(came: int, now_s: float) -> None:
-        nonlocal title, last
-        if came <= last:
+    def progress(count: int, now_s: float) -> None:
+        nonlocal title, last_count
+        if count <= last_count:
             title = next(titles, title)
-        last = came
-        report(came, total, f"{now_s:,.0f} s simulated", title)
+        last_count = count
+        report(count, total, f"{now_s:,.0f} s simulated", title)
 
-    return told
+    return progress
 
 
 def _measured_steps(path: Path, device: str) -> FittedSteps:
@@ -252,30 +255,14 @@ def _check_alone(path: Path, **others: object) -> None:
             raise InvalidValueError(name, value, f"no value beside the trace {path}", remedy)
 
 
-def _emit(
-    output_writer: ResultWriter,
-    result: ServingResult,
-    page: Callable[[], Page],
-    plain: ServingResult | None,
-) -> None:
-    from accelsim.report.serving import serving_view
-
-    flat = {name: metric.value for name, metric in result.metrics.items()}
-    words = {"workload": result.workload, "device": result.device, "engine": result.engine}
-    data, view = with_changes(result, lambda: serving_view(result), plain)
-    output_writer.emit(data, view, rows=[words | flat], page=page)
-
-
 def check_no_sizes(run: RunOptions) -> None:
     """Refuse sizes, which the load's requests have.
 
     Raises:
         InvalidValueError: If a size is given.
     """
-    sizes = asdict(run.shape)
-    for name in _SHAPE:
-        value = sizes[name]
-        if value is not None:
+    for name, value in asdict(run.shape).items():
+        if name in _SHAPE and value is not None:
             remedy = "Use --prompt and --output for lengths, --max-seqs for the batch."
             raise InvalidValueError(name, value, "no value when serving", remedy)
 

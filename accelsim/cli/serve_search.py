@@ -6,7 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-from accelsim.cli.progress import progress_bar
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.cli.serve import check_no_sizes, trace_requests
 from accelsim.estimation.options import PriceChoice, RunOptions
@@ -50,6 +49,7 @@ def serve_search(
     simulate: int = option("Number of layouts to simulate.", 4),
 ) -> None:
     """Find the cheapest way to serve a load: devices, ranks, limits of batches and formats."""
+    from accelsim.files.formats import OutputFormat, records
     from accelsim.report.serving_search import search_view
     from accelsim.serving.search import search
 
@@ -60,19 +60,17 @@ def serve_search(
         rated = None if rate is None else drawn
         arrivals = trace_requests(output_writer, trace, load.get("requests"), rated, seed)
     options = ServingOptions(slo=slo, **asdict(server))
-    with progress_bar("scoring", unit="layouts", quiet=output_writer.quiet) as told:
+    with output_writer.progress("scoring", "layouts") as report:
         result = search(
             *(model, arrivals, options, space, run, price),
             simulate=simulate,
             seed=seed,
-            report=told,
+            report=report,
         )
     output_writer.note(
         f"{result.considered_count:,} configurations at {result.configurations_per_s:,.0f} per s"
     )
     rows: list[Document] | None = None
-    if output_writer.wants_rows:
-        from accelsim.files.formats import records
-
+    if output_writer.output_format is OutputFormat.CSV:
         rows = records(result.to_frame())
-    output_writer.emit(result.to_dict(), lambda: search_view(result), rows=rows)
+    output_writer.emit(result, search_view, rows=rows)

@@ -35,7 +35,7 @@ def list_stacks(
         usual = f"{profile.name} runs {names[0]}{engine} without --stack"
     rows = [stack_row(entry) for entry in entries]
     note = f"{len(rows)} stacks; {usual}; the first version is the default"
-    output.emit(rows, lambda: stacks_table(rows), columns=STACK_COLUMNS, note=note)
+    output.emit(rows, stacks_table, columns=STACK_COLUMNS, note=note)
 
 
 @stacks.command("show")
@@ -49,7 +49,7 @@ def show_stack(
     from accelsim.report.stacks import stack_document, stack_view
 
     document = stack_document(stack(name))
-    output.emit(document, lambda: stack_view(document), rows=document["ratios"])
+    output.emit(document, stack_view, rows=document["ratios"])
 
 
 @stacks.command("engines")
@@ -67,4 +67,4 @@ def list_engines(
     profile = catalog.device(device)
     rows = engine_rows(profile)
     note = f"limits and memory on one {profile.name}; each engine's first version is the default"
-    output.emit(rows, lambda: engines_table(rows), columns=ENGINE_COLUMNS, note=note)
+    output.emit(rows, engines_table, columns=ENGINE_COLUMNS, note=note)

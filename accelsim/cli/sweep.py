@@ -64,8 +64,8 @@ def sweep(
     KEPT.set(lambda: f"{out} keeps the points that are finished; the same command goes on")
     # workers are copies of this process, which has to have no thread then
     bar = progress_bar("sweep", unit="points", quiet=quiet, ticks=False)
-    with terminable(), bar as told:
-        result = run_sweep(spec, out, report=_with_rate(told), **where)
+    with terminable(), bar as progress:
+        result = run_sweep(spec, out, report=_with_rate(progress), **where)
     if report is not None:
         from accelsim.exploration.saved import read_result
         from accelsim.report.page import write_page
@@ -74,9 +74,9 @@ def sweep(
         with progress_bar("writing the page", quiet=quiet):
             page = result_page(read_result(Path(out)), command_text(), limits)
             write_page(page, report, force=force)
-    ResultWriter(output_format, quiet=quiet).emit(
-        result.to_dict(), lambda: _view(result), note=say("in {wall_s}", result.to_dict())
-    )
+    summary = result.to_dict()
+    note = say("in {wall_s}", summary)
+    ResultWriter(output_format, quiet=quiet).emit(summary, lambda _: _view(result), note=note)
 
 
 def _view(result: SweepResult) -> RenderableType:
@@ -88,22 +88,22 @@ def _view(result: SweepResult) -> RenderableType:
     from accelsim.quantity import say
     from accelsim.report.listing import Listing
 
-    text = "{point_count} points in {folder}, {new_count} of them new"
-    rows = refusals(result.folder)
+    form = "{point_count} points in {folder}, {new_count} of them new"
+    counts, rows = Text(say(form, result.to_dict())), refusals(result.folder)
     table = Listing.of(">no figures=points_count | ~the first=first | ~why=reason", rows)
-    said = Text(say(text, result.to_dict()))
-    return Group(said, Text(""), table) if rows else said
+    return Group(counts, "", table) if rows else counts
 
 
 def _with_rate(report: Report) -> Callable[[int, int], None]:
     """A report that shows the points answered a second."""
-    first: list[tuple[int, float]] = []
+    start: tuple[int, float] | None = None
 
-    def told(done: int, total: int) -> None:
-        first.append((done, time.perf_counter()))
-        seconds = first[-1][1] - first[0][1]
-        rate = f"{(done - first[0][0]) / seconds:,.0f} points/s" if seconds else ""
-        del first[1:]
-        report(done, total, rate)
+    def progress(count: int, total: int) -> None:
+        nonlocal start
+        now = time.perf_counter()
+        start = start or (count, now)
+        seconds = now - start[1]
+        rate = f"{(count - start[0]) / seconds:,.0f} points/s" if seconds else ""
+        report(count, total, rate)
 
-    return told
+    return progress

@@ -6,14 +6,11 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from accelsim.cli.entry import end_if_partial
-from accelsim.cli.progress import progress_bar
-from accelsim.cli.report_file import command_text
-from accelsim.cli.result_writer import ResultWriter, with_changes, with_handover
+from accelsim.cli.result_writer import ResultWriter, with_handover
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions
 from accelsim.frozen import frozen
@@ -23,6 +20,7 @@ from accelsim.training.length import RunLength
 from accelsim.training.setup import TrainingPlace
 
 if TYPE_CHECKING:
+    from accelsim.report.page import Page
     from accelsim.simulation.timeline import Timeline
     from accelsim.training.estimate import TrainingEstimate
 
@@ -99,7 +97,7 @@ def train(
     training, trace = run.training, around.trace
     plan_words, most = _taken(PlanWords, place), _taken(Limits, amounts)
     search = plan_words.pop("search", False)
-    words = _words(plan_words.pop("plan", None), **plan_words, lora_rank=training.lora_rank)
+    plan = _plan(plan_words.pop("plan", None), **plan_words, lora_rank=training.lora_rank)
     run = replace(run, training=replace(training, lora_rank=None))
     if trace is not None:
         check_output(trace, force=output.force)
@@ -109,14 +107,20 @@ def train(
         "budget_usd": most.get("budget"),
     }
     price = replace(price, offer=around.offer)
-    said = {"length": length, "conditions": conditions, **place}
-    ask = partial(estimate_training, model, run, price, **said)
-    with progress_bar("search", unit="groups", quiet=output.quiet or not search) as report:
-        is_kept = trace is not None or output.report is not None
-        result = ask(plan=words, search=search, record=is_kept, report=report)
+    keywords = {"length": length, "conditions": conditions, **place}
+    is_recorded = trace is not None or output.report is not None
+    with output.progress("search", "groups", is_shown=search) as report:
+        result = estimate_training(
+            *(model, run, price),
+            plan=plan,
+            search=search,
+            record=is_recorded,
+            report=report,
+            **keywords,
+        )
     plain = None
     if run.learned is not None:
-        plain = _unlearned(result, model, run, price, said)
+        plain = _unlearned(result, model, run, price, keywords)
     if trace is not None:
         _write_trace(result.timeline, trace, output)
     if output.folder is not None:
@@ -128,7 +132,7 @@ def train(
 
 
 def _unlearned(
-    result: TrainingEstimate, model: str, run: RunOptions, price: PriceChoice, said: Document
+    result: TrainingEstimate, model: str, run: RunOptions, price: PriceChoice, keywords: Document
 ) -> TrainingEstimate | None:
     """The same plan by the same trainer without what the user's own runs say."""
     from accelsim.training.estimate import train as estimate_training
@@ -137,8 +141,8 @@ def _unlearned(
         return None
     stack = replace(run.model, stack=result.iteration.setup.run.stack.label)
     alone = replace(run, learned=None, model=stack)
-    beside = said | {"gpus": result.device_count}
-    return estimate_training(model, alone, price, plan=result.iteration.plan, **beside)
+    keywords = keywords | {"gpus": result.device_count}
+    return estimate_training(model, alone, price, plan=result.iteration.plan, **keywords)
 
 
 def _taken(kind: type, values: Document) -> Document:
@@ -160,18 +164,16 @@ def _emit(
         name: json.dumps(value) if name in result.nested else value
         for name, value in result.figures().items()
     }
-    document, view = with_changes(result, partial(training_view, result), plain)
-    for sentence in kept_limits(document, **limits):
+    for sentence in kept_limits(row, **limits):
         output.note(sentence)
-    output.emit(
-        document,
-        view,
-        rows=[row],
-        page=lambda: training_page(document, command_text(), result.iteration, **limits),
-    )
+
+    def page(document: Document, command: str) -> Page:
+        return training_page(document, command, result.iteration, **limits)
+
+    output.emit(result, training_view, rows=[row], page=page, plain=plain)
 
 
-def _words(plan: str | None, **options: object) -> str:
+def _plan(plan: str | None, **options: object) -> str:
     """The plan's words with those of options beside it.
 
     Raises:
@@ -179,15 +181,14 @@ def _words(plan: str | None, **options: object) -> str:
     """
     from accelsim.training.plan import parse_plan
 
-    named = parse_plan(plan or "")
+    fields_named = parse_plan(plan or "")
     words = [plan] if plan else []
     for name, value in options.items():
-        if value is None:
-            continue
-        if name in named:
+        if value is not None and name in fields_named:
             allowed = f"no value beside {name} in --plan"
             raise InvalidValueError(name, value, allowed, "Give one of them.")
-        words.append(f"{name}={value}")
+        if value is not None:
+            words.append(f"{name}={value}")
     return ",".join(words)
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 from accelsim.cli.entry import tell
-from accelsim.cli.progress import progress_bar
-from accelsim.cli.report_file import command_text
 from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.cli.score_files import REPORT_NAME, ScoreFiles
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
@@ -84,18 +82,17 @@ def validate(
     outputs.check()
     board = _scored(suites or (), data, wanted, output)
     scores = scoreboard_dict(board)
-    view = partial(accuracy_view, scores, groups=options.groups)
     output.emit(
         scores,
-        view,
+        partial(accuracy_view, groups=options.groups),
         rows=score_rows(scores),
         columns=SCORE_COLUMNS,
         note=_NOTE,
-        page=lambda: score_page(scores, command_text(), board),
+        page=partial(score_page, board=board),
     )
     outputs.write(board, scores)
     worse = _worse(scores, output, is_shipped_data=data is None) if options.check else []
-    _tell(board.problems, worse)
+    _say_problems(board.problems, worse)
     if board.problems or worse:
         raise typer.Exit(1)
 
@@ -112,9 +109,9 @@ def _score_own(output: ResultWriter, options: ScoreOptions, suites: list[str] | 
     summary, rows = scored.summary(), list(scored.rows)
     output.emit(
         {"summary": summary, "runs": rows},
-        lambda: scored_view(summary, rows),
+        lambda _: scored_view(summary, rows),
         rows=rows,
-        page=lambda: scored_page(summary, rows, command_text()),
+        page=lambda _, command: scored_page(summary, rows, command),
     )
 
 
@@ -124,7 +121,6 @@ def accuracy(
     device: str | None = option("Only this device.", metavar="NAME", flags="--device -d"),
 ) -> None:
     """Show how accurate this version of accelsim is, per suite or for one device."""
-    from accelsim import catalog
     from accelsim.report.accuracy import accuracy_view
     from accelsim.report.score_page import score_page
     from accelsim.scoreboard.score_rows import SCORE_COLUMNS, score_rows
@@ -133,23 +129,35 @@ def accuracy(
     name = None if device is None else _canonical(device)
     rows = score_rows(shipped, name)
     if name is not None and not rows:
-        groups = [group for suite in shipped["suites"].values() for group in suite["groups"]]
-        scored = sorted({group["profile"] for group in groups if group["profile"]})
-        known = ", ".join(x for x in scored if not x.startswith("scalesim"))
-        remedy = f"Measured devices: {known}."
-        if name == "local/cpu":
-            check = "accelsim calibrate check measures this machine"
-            raise InputError(f"the report has no rows of {name}: {check}. {remedy}")
-        if name in catalog.device_names():
-            raise InputError(f"the report has no measured rows of {name}. {remedy}")
-        raise UnknownNameError("measured device", name, scored, remedy)
+        _refuse_device(name, shipped)
     output.emit(
         rows,
-        lambda: accuracy_view(shipped, name),
+        lambda _: accuracy_view(shipped, name),
         columns=SCORE_COLUMNS,
         note=_NOTE,
-        page=lambda: score_page(shipped, command_text(), device=name),
+        page=lambda _, command: score_page(shipped, command, device=name),
     )
+
+
+def _refuse_device(name: str, shipped: Values) -> NoReturn:
+    """Say of which devices there are measurements.
+
+    Raises:
+        InputError: If the device has none.
+        UnknownNameError: If there is no such device.
+    """
+    from accelsim import catalog
+
+    groups = (group for suite in shipped["suites"].values() for group in suite["groups"])
+    scored = sorted({group["profile"] for group in groups if group["profile"]})
+    known = ", ".join(profile for profile in scored if not profile.startswith("scalesim"))
+    remedy = f"Measured devices: {known}."
+    if name == "local/cpu":
+        check = "accelsim calibrate check measures this machine"
+        raise InputError(f"the report has no rows of {name}: {check}. {remedy}")
+    if name in catalog.device_names():
+        raise InputError(f"the report has no measured rows of {name}. {remedy}")
+    raise UnknownNameError("measured device", name, scored, remedy)
 
 
 def _scored(
@@ -159,7 +167,7 @@ def _scored(
     from accelsim.scoreboard import ScoringStep
     from accelsim.scoreboard import validate as score
 
-    with progress_bar("validating", unit="rows", quiet=output.quiet) as report:
+    with output.progress("validating", "rows") as report:
 
         def show(step: ScoringStep) -> None:
             title = f"{step.suite} ({step.place}/{step.suite_count})"
@@ -182,25 +190,25 @@ def _shipped_report(*, is_shipped_data: bool) -> Values:
     return read_accuracy(_report_path(is_shipped_data=is_shipped_data))
 
 
-def _worse(found: Values, output: ResultWriter, *, is_shipped_data: bool) -> list[str]:
+def _worse(scores: Values, output: ResultWriter, *, is_shipped_data: bool) -> list[str]:
     from accelsim.scoreboard import suites, uncompared_suites, worse_figures
 
     shipped = _shipped_report(is_shipped_data=is_shipped_data)
     # suites of installed packages read no folder; the report on the bulk tables has their figures
     if is_shipped_data:
-        whole = _shipped_report(is_shipped_data=False)["suites"]
-        installed = (found.name for found in suites() if not (found.files or found.optional_files))
-        free = {name: whole[name] for name in installed if name in whole}
-        shipped = {**shipped, "suites": free | shipped["suites"]}
-    for line in uncompared_suites(found, shipped):
+        bulk = _shipped_report(is_shipped_data=False)["suites"]
+        installed = (suite.name for suite in suites() if not (suite.files or suite.optional_files))
+        of_packages = {name: bulk[name] for name in installed if name in bulk}
+        shipped = {**shipped, "suites": of_packages | shipped["suites"]}
+    for line in uncompared_suites(scores, shipped):
         output.note(f"not compared: {line}")
-    return worse_figures(found, shipped)
+    return worse_figures(scores, shipped)
 
 
-def _tell(problems: Sequence[DataProblem], worse: Sequence[str]) -> None:
-    left = len(problems) - _SHOWN_PROBLEMS
+def _say_problems(problems: Sequence[DataProblem], worse: Sequence[str]) -> None:
     lines = [f"bad data: {problem}" for problem in problems[:_SHOWN_PROBLEMS]]
-    lines += [f"bad data: and {left} more"] if left > 0 else []
+    if len(problems) > _SHOWN_PROBLEMS:
+        lines.append(f"bad data: and {len(problems) - _SHOWN_PROBLEMS} more")
     for line in (*lines, *(f"worse: {figure}" for figure in worse)):
         tell(line, fg="red")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ def list_workloads(
     rows = [workload_row(workload(name)) for name in workload_names()]
     rows = [row for row in rows if task is None or row["task"] == task.lower()]
     columns = () if rows else ("name",)
-    output.emit(rows, lambda: workloads_table(rows), columns=columns, note=f"{len(rows)} workloads")
+    output.emit(rows, workloads_table, columns=columns, note=f"{len(rows)} workloads")
 
 
 @workloads.command("show")
@@ -47,7 +48,7 @@ def show_workload(
 
     document = workload_document(workload(name), operators=operators)
     rows = document["operators"] if operators else None
-    output.emit(document, lambda: workload_view(document), rows=rows)
+    output.emit(document, workload_view, rows=rows)
 
 
 @workloads.command("validate")
@@ -62,11 +63,9 @@ def validate_workloads(
 
     rows = [check.to_dict() for workload in _selected(files) for check in check_figures(workload)]
     wrong = sum(not row["agrees"] for row in rows)
-    columns: tuple[str, ...] = (
-        () if rows else ("workload", "quantity", "published", "ours", "agrees")
-    )
+    columns = () if rows else ("workload", "quantity", "published", "ours", "agrees")
     note = f"{len(rows) - wrong} of {len(rows)} published figures agree"
-    output.emit(rows, lambda: checks_table(rows, "workload"), columns=columns, note=note)
+    output.emit(rows, partial(checks_table, name="workload"), columns=columns, note=note)
     if wrong:
         raise typer.Exit(2)
 
