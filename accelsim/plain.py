@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -10,6 +10,8 @@ K = TypeVar("K")
 
 #: What is read.
 Values: TypeAlias = Mapping[str, Any]
+#: Rows of a table.
+Rows: TypeAlias = Sequence[Values]
 #: What is made.
 Document: TypeAlias = dict[str, Any]
 

@@ -22,7 +22,7 @@ from accelsim.errors import InvalidValueError, OutputError
 from accelsim.files.formats import OutputFormat
 from accelsim.frozen import frozen
 from accelsim.option import option
-from accelsim.plain import Values
+from accelsim.plain import Rows, Values
 from accelsim.result import Result
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class ResultWriter:
         result: T,
         view: Callable[[T], RenderableType] | str,
         *,
-        rows: Sequence[Values] | None = None,
+        rows: Rows | None = None,
         columns: Sequence[str] = (),
         note: str = "",
         page: Callable[[Any, str], Page] | None = None,
@@ -253,7 +253,7 @@ def with_output(command: Callable[..., None], *, hands_over: bool = False) -> Ca
 with_handover = partial(with_output, hands_over=True)
 
 
-def _listing(columns: str, rows: Sequence[Values]) -> RenderableType:
+def _listing(columns: str, rows: Rows) -> RenderableType:
     from accelsim.report.listing import Listing
 
     return Listing.of(columns, rows)

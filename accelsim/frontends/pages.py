@@ -21,7 +21,7 @@ from accelsim.errors import AccelsimError
 from accelsim.frontends.controls import MAIN, QUESTIONS, Control, linked
 from accelsim.frontends.session import Session
 from accelsim.frontends.worker import Shown
-from accelsim.plain import Values, grouped
+from accelsim.plain import Rows, Values, grouped
 from accelsim.quantity import words, written
 from accelsim.report.columns import Cell
 from accelsim.report.page import Section
@@ -324,7 +324,7 @@ def _table(section: Section) -> None:
     ui.table(rows=rows, columns=columns, pagination=20).props("dense flat").classes("w-full")
 
 
-def _metrics(answers: Sequence[Values]) -> str:
+def _metrics(answers: Rows) -> str:
     """Figures of the answers with bars of their intervals, on one axis for each figure."""
     if not answers:
         return ""
@@ -338,7 +338,7 @@ def _metrics(answers: Sequence[Values]) -> str:
     return f"<table class=metrics>{''.join(lines)}</table>"
 
 
-def _metric(name: str, figures: Sequence[Values]) -> str:
+def _metric(name: str, figures: Rows) -> str:
     """A row of a figure; empty where no answer knows it."""
     values = [figure.get("value") for figure in figures]
     if not any(value is not None for value in values):
@@ -357,7 +357,7 @@ def _ends(name: str, figure: Values) -> str:
     return f"{written(name, figure['low'])} to {written(name, figure['high'])}"
 
 
-def _track(figures: Sequence[Values]) -> str:
+def _track(figures: Rows) -> str:
     """Intervals over one axis from 0."""
     known = [figure for figure in figures if _is_ranged(figure)]
     most = max((figure["high"] for figure in known), default=0.0)

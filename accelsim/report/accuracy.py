@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from operator import itemgetter
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from accelsim.plain import Values, grouped
+from accelsim.plain import Rows, Values, grouped
 from accelsim.report.listing import Listing
 from accelsim.scoreboard.score_rows import refused_rows, score_rows
 
@@ -46,6 +46,18 @@ def accuracy_view(
         groups: Whether every group is shown.
     """
     rows = score_rows(report, device)
+    views: list[RenderableType] = []
+    if groups or device is not None:
+        for name, of_suite in grouped(rows, itemgetter("suite")).items():
+            views += ["", Text(name, style="bold cyan"), _group_table(of_suite)]
+    for table in _tables(report, [row for row in rows if not row["group"]], device):
+        if table.rows:
+            views += ["", table]
+    return Group(*views[1:])
+
+
+def _tables(report: Values, totals: Rows, device: str | None) -> Iterator[Listing]:
+    """A line per suite, pairs of systems, stacks, and what was refused or not scored."""
     suites = report["suites"] if device is None else {}
     pairs = [
         {"suite": name, **pair}
@@ -53,28 +65,16 @@ def accuracy_view(
         for pair in suite.get("pairs", ())
         if pair["pairs"]
     ]
+    yield Listing.of(_SUITES, totals)
+    yield Listing.of(_PAIRS, pairs)
+    for name, suite in suites.items():
+        yield Listing.of(f"{name}={_STACKS}", suite.get("stacks", ()))
+    yield Listing.of("refused in=suite | >rows | ~why", refused_rows(suites))
     skipped = [{"suite": name, "why": why} for name, why in report.get("skipped", {}).items()]
-    tables = (
-        Listing.of(_SUITES, [row for row in rows if not row["group"]]),
-        Listing.of(_PAIRS, pairs),
-        *(
-            Listing.of(f"{name}={_STACKS}", suite.get("stacks", ()))
-            for name, suite in suites.items()
-        ),
-        Listing.of("refused in=suite | >rows | ~why", refused_rows(suites)),
-        Listing.of("not scored=suite | ~why", skipped),
-    )
-    views: list[RenderableType] = []
-    if groups or device is not None:
-        for name, of_suite in grouped(rows, itemgetter("suite")).items():
-            views += ["", Text(name, style="bold cyan"), _group_table(of_suite)]
-    for table in tables:
-        if table.rows:
-            views += ["", table]
-    return Group(*views[1:])
+    yield Listing.of("not scored=suite | ~why", skipped)
 
 
-def _group_table(rows: Sequence[Values]) -> Listing:
+def _group_table(rows: Rows) -> Listing:
     """Groups of one suite that have rows; the device is named where there are several."""
     answered = [row for row in rows if row["group"] and row["rows_answered"]]
     device = "device | " if len({row["device"] for row in answered}) > 1 else ""

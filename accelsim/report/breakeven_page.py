@@ -4,13 +4,11 @@ cross, and what a load costs on each, with sliders.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from accelsim.economics.load_cost import LoadOption
 from accelsim.economics.result import HOURS_PER_YEAR
-from accelsim.plain import Values
+from accelsim.plain import Rows, Values
 from accelsim.quantity import say
 from accelsim.report.calculator import calculator_section
 from accelsim.report.page import Page, Section, figure, points, trace
@@ -23,7 +21,7 @@ _AROUND = 30.0
 _VOLUMES = 61
 
 
-def breakeven_page(rows: Sequence[Values], command: str) -> Page:
+def breakeven_page(rows: Rows, command: str) -> Page:
     """The report of a break-even.
 
     Args:
@@ -77,7 +75,7 @@ def _load_option(option: Values) -> LoadOption:
     return LoadOption(name, rate_per_s, unit_usd / life_hours, monthly_usd)
 
 
-def _costs(options: Sequence[Values], rows: Sequence[Values]) -> Section:
+def _costs(options: Rows, rows: Rows) -> Section:
     """Cost over demands of every option, and the crossings with the reference's."""
     crossings = [row for row in rows if row["volume"]]
     at = [row["volume"] for row in crossings] or [1.0]

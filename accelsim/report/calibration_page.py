@@ -4,13 +4,12 @@ were frozen before they were measured, and steps of a server against those fitte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from accelsim.calibration.held_out import measured_families
-from accelsim.plain import Values
+from accelsim.plain import Rows, Values
 from accelsim.quantity import percent, say
 from accelsim.report.page import Page, Section
 from accelsim.report.parity import parity_figure
@@ -84,7 +83,7 @@ def _held_out_section(held_out: HeldOut, device: str) -> Section:
     return Section.of("held-out", title, columns, farthest([rows]), text, picture)
 
 
-def _errors_section(errors: Sequence[Values]) -> Section:
+def _errors_section(errors: Rows) -> Section:
     operators = "{family} {dtype}[ {threads}]"
     series = {name: [100 * row[f"{name}_fraction"] for row in errors] for name in ("median", "p90")}
     columns = (
@@ -125,7 +124,7 @@ def check_page(document: Values, command: str) -> Page:
     return Page.of("Check of a calibration", (decision,), sections, command)
 
 
-def _checked_section(measured: Sequence[Values], machine: str) -> Section:
+def _checked_section(measured: Rows, machine: str) -> Section:
     """Models that were measured, beside what was predicted."""
     times_s = (
         np.array([row[name] for row in measured], dtype=float)

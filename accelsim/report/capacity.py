@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from accelsim.economics.load_cost import HOURS_PER_MONTH, LoadOption
-from accelsim.plain import Document, Values
+from accelsim.plain import Document, Rows, Values
 from accelsim.quantity import say
 from accelsim.report.calculator import calculator_section
 from accelsim.report.listing import Listing, notes
@@ -89,7 +89,7 @@ def _fleets_of(document: Values) -> list[Values]:
     return [] if best is None else [best, *document["alternatives"]]
 
 
-def _fleet_text(offers: Sequence[Values], form: str = "{count} x {device} at {offer}") -> str:
+def _fleet_text(offers: Rows, form: str = "{count} x {device} at {offer}") -> str:
     """Instances of a fleet.
 
     Args:
@@ -99,7 +99,7 @@ def _fleet_text(offers: Sequence[Values], form: str = "{count} x {device} at {of
     return " + ".join(say(form, offer) for offer in offers) or "no fleet"
 
 
-def _fleets(rows: Sequence[Values]) -> list[Document]:
+def _fleets(rows: Rows) -> list[Document]:
     """Fleets with their offers in words and their energy in kWh."""
     fleets = []
     for row in rows:
@@ -164,7 +164,7 @@ def _flat(row: Values) -> Document:
     return flat if offers is None else {"fleet": _fleet_text(offers, _NAMES), **flat}
 
 
-def _fleets_section(fleets: Sequence[Values]) -> Section:
+def _fleets_section(fleets: Rows) -> Section:
     rows = [
         {**_flat(fleet), "offered": tuple(offer["offer"] for offer in fleet["offers"])}
         for fleet in fleets
@@ -195,7 +195,7 @@ def _certainty(document: Values) -> Section:
     return Section.of("certainty", "What certainty costs", columns, rows, text, picture)
 
 
-def _break_even(document: Values, fleets: Sequence[Values]) -> Section | None:
+def _break_even(document: Values, fleets: Rows) -> Section | None:
     """Cost of other loads on each fleet of one offer."""
     services = document["inputs"].get("services") or []
     load_per_s = services[0].get("requests_per_s") if len(services) == 1 else None
@@ -225,7 +225,7 @@ def _growth(costs_usd: Sequence[float | None]) -> Section:
     return Section.of("growth", "Cost by month", "month | >USD=cost_usd", rows, "", picture)
 
 
-def _sources(fleets: Sequence[Values], document: Values) -> list[Section]:
+def _sources(fleets: Rows, document: Values) -> list[Section]:
     offers = [offer for fleet in fleets for offer in fleet["offers"]]
     answers = [
         {"device": offer["device"], "offer": offer["offer"], "usd_per_hour": _hourly_usd(offer)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pydantic import BaseModel
 from rich.console import Group, RenderableType
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from accelsim.hardware.cluster import Cluster, Tier
 from accelsim.hardware.sourced import device_numbers
-from accelsim.plain import Document, Values
+from accelsim.plain import Document, Rows, Values
 from accelsim.quantity import amount, say, words
 from accelsim.report.devices import numbers_view
 from accelsim.report.listing import Listing, heading
@@ -44,7 +44,7 @@ def cluster_row(cluster: Cluster) -> Document:
     }
 
 
-def clusters_table(rows: Sequence[Values]) -> RenderableType:
+def clusters_table(rows: Rows) -> RenderableType:
     """Rows of `cluster_row`, one line each."""
     columns = "name | device | >devices=device_count | >nodes=node_count | ~tiers"
     return Listing.of(columns, rows)

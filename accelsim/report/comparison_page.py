@@ -13,7 +13,7 @@ from accelsim.economics.load_cost import LoadOption
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.estimation.compare import GOALS, known_best
 from accelsim.files.formats import uniform_rows
-from accelsim.plain import Document, Values, grouped
+from accelsim.plain import Document, Rows, Values, grouped
 from accelsim.quantity import joules, usd, written
 from accelsim.report.calculator import calculator_section
 from accelsim.report.operators import OperatorRun, energy_section, roofline_section
@@ -55,7 +55,7 @@ _USD_PER_KWH = 0.10
 
 
 def comparison_page(
-    rows: Sequence[Values],
+    rows: Rows,
     command: str,
     *,
     devices: Sequence[DeviceProfile] | None = None,
@@ -122,7 +122,7 @@ def _front_sections(
             yield energy_section(runs, column, name=f"energy-{column}-{index}", title=title)
 
 
-def _named(rows: Sequence[Values]) -> list[Values]:
+def _named(rows: Rows) -> list[Values]:
     """Rows with the name they are shown by: the device, and its batch where it has several."""
     pairs = {(row["workload"], row["mode"], row["device"]) for row in rows}
     if len(pairs) == len(rows):
@@ -130,7 +130,7 @@ def _named(rows: Sequence[Values]) -> list[Values]:
     return [{**row, "name": f"{row['device']}, batch {row['batch']}"} for row in rows]
 
 
-def _decision(title: str, rows: Sequence[Values], limits: Mapping[str, float]) -> str:
+def _decision(title: str, rows: Rows, limits: Mapping[str, float]) -> str:
     """Who wins a model and mode, in a sentence."""
     runs = [row for row in rows if row["reason"] is None]
     within = ""
@@ -142,7 +142,7 @@ def _decision(title: str, rows: Sequence[Values], limits: Mapping[str, float]) -
     return f"{title}: {', '.join(_wins(runs)) or 'nothing runs it'}{within}{refused}."
 
 
-def _wins(rows: Sequence[Values]) -> Iterator[str]:
+def _wins(rows: Rows) -> Iterator[str]:
     """The best of each figure, and who may be the best, too."""
     for superlative, figure_name in _WINS.items():
         known = [row for row in rows if row[figure_name] is not None]
@@ -170,7 +170,7 @@ def _keeps(row: Values, limits: Mapping[str, float]) -> bool:
 
 
 def _pareto(
-    name: str, title: str, rows: Sequence[Values], limits: Mapping[str, float], most_points: int
+    name: str, title: str, rows: Rows, limits: Mapping[str, float], most_points: int
 ) -> Section:
     answered = _answered(rows)
     front = {id(row) for row in known_best(answered)}
@@ -212,7 +212,7 @@ def _cells(row: Values, is_on_front: bool) -> Document:
     return {**row, "is_on": "yes" if is_on_front else "no", "limit": limit}
 
 
-def _points(name: str, rows: Sequence[Values], most_energy_j: float, colour: str) -> Document:
+def _points(name: str, rows: Rows, most_energy_j: float, colour: str) -> Document:
     """Marks whose area grows with the energy, up to the largest of the figure; with their names
     where they are few.
     """
@@ -237,7 +237,7 @@ def _points(name: str, rows: Sequence[Values], most_energy_j: float, colour: str
     )
 
 
-def _sides(rows: Sequence[Values]) -> list[str]:
+def _sides(rows: Rows) -> list[str]:
     """Above and below by turns along the time, so that names of neighbours keep apart."""
     sides = [""] * len(rows)
     order = sorted(range(len(rows)), key=lambda index: float(rows[index]["latency_s"]))
@@ -246,7 +246,7 @@ def _sides(rows: Sequence[Values]) -> list[str]:
     return sides
 
 
-def limit_lines(rows: Sequence[Values], limits: Mapping[str, float]) -> Iterator[Document]:
+def limit_lines(rows: Rows, limits: Mapping[str, float]) -> Iterator[Document]:
     """A line for the latency target and one for the budget, across what is drawn.
 
     Args:
@@ -262,9 +262,7 @@ def limit_lines(rows: Sequence[Values], limits: Mapping[str, float]) -> Iterator
             yield limit_line("budget", ends, [most, most])
 
 
-def break_even_section(
-    rows: Sequence[Values], devices: Sequence[DeviceProfile], name: str
-) -> Section | None:
+def break_even_section(rows: Rows, devices: Sequence[DeviceProfile], name: str) -> Section | None:
     """Cost of a load on each device, rented where it has a price, else bought; None where no
     device has a rate and a price.
 
@@ -314,7 +312,7 @@ def _load_option(row: Values, device: DeviceProfile | None) -> LoadOption | None
     )
 
 
-def _offers(name: str, title: str, rows: Sequence[Values]) -> Section | None:
+def _offers(name: str, title: str, rows: Rows) -> Section | None:
     """Cost and carbon of a model and mode at every offer of the devices that run it."""
     rates = {
         row["device"]: (row["device"], row["throughput_per_s"], row["energy_per_sample_j"])

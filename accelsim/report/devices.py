@@ -4,14 +4,14 @@ number with its sources.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import device_numbers
-from accelsim.plain import Document, Values
+from accelsim.plain import Document, Rows
 from accelsim.quantity import words, written
 from accelsim.report.listing import Listing, heading, pairs
 
@@ -63,7 +63,7 @@ def device_row(profile: DeviceProfile, *, local: bool = False) -> Document:
     }
 
 
-def devices_table(rows: Sequence[Values]) -> RenderableType:
+def devices_table(rows: Rows) -> RenderableType:
     """Rows of `device_row`, one line each; peaks in tera-operations per second."""
     rates = " | ".join(f">{name}=tera.{name}:decimal" for name in _SHOWN_DTYPES)
     columns = (
@@ -134,7 +134,7 @@ def device_view(profile: DeviceProfile) -> RenderableType:
     )
 
 
-def numbers_view(numbers: Sequence[Values]) -> RenderableType:
+def numbers_view(numbers: Rows) -> RenderableType:
     """Rows of `device_numbers` as a table, and the sources that it cites by number."""
     sources = dict.fromkeys(row["source"] for row in numbers)
     marks = {source: f"[{index}]" for index, source in enumerate(sources, 1)}

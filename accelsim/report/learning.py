@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from rich.console import Group, RenderableType
 
-from accelsim.plain import Document, Values
+from accelsim.plain import Document, Rows
 from accelsim.quantity import say, written
 from accelsim.report.listing import Listing
 from accelsim.report.page import Page, Section, figure, points, trace
@@ -41,7 +41,7 @@ SHOWN = (
 )
 
 
-def learned_view(rows: Sequence[Values]) -> RenderableType:
+def learned_view(rows: Rows) -> RenderableType:
     """Runs of a profile.
 
     Args:
@@ -54,7 +54,7 @@ def learned_view(rows: Sequence[Values]) -> RenderableType:
     return Listing.of(_RUNS, shown)
 
 
-def systems_view(rows: Sequence[Values]) -> RenderableType:
+def systems_view(rows: Rows) -> RenderableType:
     """Systems of a profile.
 
     Args:
@@ -63,7 +63,7 @@ def systems_view(rows: Sequence[Values]) -> RenderableType:
     return Listing.of(_SYSTEMS, rows)
 
 
-def scored_view(summary: Sequence[Values], rows: Sequence[Values]) -> RenderableType:
+def scored_view(summary: Rows, rows: Rows) -> RenderableType:
     """Runs with and without what the others say.
 
     Args:
@@ -73,7 +73,7 @@ def scored_view(summary: Sequence[Values], rows: Sequence[Values]) -> Renderable
     return Group(Listing.of(_SCORED, summary), "", Listing.of(_LEFT_OUT, rows))
 
 
-def scored_page(summary: Sequence[Values], rows: Sequence[Values], command: str) -> Page:
+def scored_page(summary: Rows, rows: Rows, command: str) -> Page:
     """The report of runs with and without what the others say.
 
     Args:
@@ -116,7 +116,7 @@ def changes(before: Mapping[str, Metric], after: Mapping[str, Metric]) -> list[D
     ]
 
 
-def changes_view(rows: Sequence[Values]) -> RenderableType:
+def changes_view(rows: Rows) -> RenderableType:
     """Figures without and with what was learned, side by side."""
     shown = []
     for row in rows:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accelsim.frozen import frozen
-from accelsim.plain import Values
+from accelsim.plain import Rows, Values
 from accelsim.quantity import say
 from accelsim.report.columns import Cell, columns
 
@@ -83,7 +83,7 @@ class Listing:
     def of(
         cls,
         column_text: str,
-        rows: Sequence[Values],
+        rows: Rows,
         styles: Sequence[str] = (),
         gap: int = 1,
         first_width: int = 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -13,7 +13,7 @@ from accelsim.economics.eligible import provider_class
 from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote
 from accelsim.economics.price import PriceBook
 from accelsim.errors import UnknownNameError
-from accelsim.plain import Document, Values
+from accelsim.plain import Document, Rows, Values
 from accelsim.quantity import UNKNOWN, written
 from accelsim.report.listing import Listing
 
@@ -117,7 +117,7 @@ def _offer_row(offer: Offer, kind: PriceKind) -> Document:
     return {name: None if value == "" else value for name, value in row.items()}
 
 
-def offers_table(rows: Sequence[Values]) -> RenderableType:
+def offers_table(rows: Rows) -> RenderableType:
     """Rows of `offer_rows`; prices in USD per hour."""
     shown = [{**row, "count": _count(row), "device": _board(row)} for row in rows]
     device = "" if len({row["device"] for row in rows}) == 1 else " | device"

@@ -16,7 +16,7 @@ from accelsim.files.formats import records
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.quantity import duration, flop_rate, size
-from accelsim.report.page import DataTable, Section, figure, trace
+from accelsim.report.page import Section, figure, trace
 from accelsim.report.parts import COLOURS, bars, folded, full_names, short
 
 if TYPE_CHECKING:
@@ -75,34 +75,36 @@ def roofline_section(
         name: Id of the table.
         title: Heading.
     """
-    several = len(runs) > 1
-    share = _MAX_POINTS // len(runs)
-    points = [_placed(run) for run in runs]
-    shown = [point.head(share) for point in points]
-    traces: list[Document] = []
-    for index, (run, rows) in enumerate(zip(runs, shown, strict=True)):
-        groups = [(run.name, rows)] if several else rows.groupby("kind", sort=False)
-        traces += [
-            _points(str(name), part, number) for number, (name, part) in enumerate(groups, index)
-        ]
-    for index, (run, rows) in enumerate(zip(runs, shown, strict=True)):
-        colour = COLOURS[index % len(COLOURS)] if several else COLOURS[5]
-        line = {"line": {"color": colour, "width": 2}, "showlegend": not several}
-        traces += [one | line for one in _roof(run, rows["intensity"])]
-    said = [_said(run, *parts) for run, *parts in zip(runs, points, shown, strict=True)]
-    words = " ".join(filter(None, (text, *said)))
-    listed = [row for frame in shown for row in records(frame)]
-    listed.sort(key=lambda row: -row["time_s"])
-    seen = ("run", "kind", "bound", "intensity", "flop_per_s")
-    listed = folded(listed, "operator", ["time_s"], seen)
-    listed.sort(key=lambda row: -row["time_s"])
-    titles = (
-        f"{f'{_what(runs)}=run | ' if several else ''}operator | kind | >FLOP/B=intensity:number | "
+    placed = [_placed(run) for run in runs]
+    shown = [rows.head(_MAX_POINTS // len(runs)) for rows in placed]
+    texts = [_drawn_text(*each) for each in zip(runs, placed, shown, strict=True)]
+    rows = [row for frame in shown for row in records(frame)]
+    rows.sort(key=lambda row: -row["time_s"])
+    same = ("run", "kind", "bound", "intensity", "flop_per_s")
+    rows = folded(rows, "operator", ["time_s"], same)
+    rows.sort(key=lambda row: -row["time_s"])
+    run_column = f"{_kind_of_run(runs)}=run | " if len(runs) > 1 else ""
+    columns = (
+        f"{run_column}operator | kind | >FLOP/B=intensity:number | "
         ">FLOP/s=flop_per_s | >time=time_s | limited by=bound"
     )
-    table = DataTable.of(titles, listed, summed="time_s")
-    drawn = figure(traces, "arithmetic intensity, FLOP/B", "FLOP/s", "xy")
-    return Section(name, title, table, words, drawn)
+    picture = figure(_traces(runs, shown), "arithmetic intensity, FLOP/B", "FLOP/s", "xy")
+    text = " ".join(filter(None, (text, *texts)))
+    return Section.of(name, title, columns, rows, text, picture, summed="time_s")
+
+
+def _traces(runs: Sequence[OperatorRun], shown: Sequence[pd.DataFrame]) -> list[Document]:
+    """Operators as points, then the roofs above them."""
+    is_alone = len(runs) == 1
+    marks: list[Document] = []
+    roofs: list[Document] = []
+    for index, (run, rows) in enumerate(zip(runs, shown, strict=True)):
+        groups = rows.groupby("kind", sort=False) if is_alone else [(run.name, rows)]
+        marks += [_points(str(name), group, n) for n, (name, group) in enumerate(groups, index)]
+        colour = COLOURS[5 if is_alone else index % len(COLOURS)]
+        line = {"line": {"color": colour, "width": 2}, "showlegend": is_alone}
+        roofs += [roof | line for roof in _roof(run, rows["intensity"])]
+    return marks + roofs
 
 
 def _placed(run: OperatorRun) -> pd.DataFrame:
@@ -118,41 +120,42 @@ def _placed(run: OperatorRun) -> pd.DataFrame:
     )
 
 
-def _points(name: str, rows: pd.DataFrame, place: int) -> Document:
+def _points(name: str, rows: pd.DataFrame, index: int) -> Document:
     return trace(
         name,
         short(rows["intensity"]),
         short(rows["flop_per_s"]),
         text=rows["operator"].tolist(),
         hovertemplate="%{text}<br>%{x:.3s} FLOP/B, %{y:.3s}FLOP/s<extra></extra>",
-        marker={"size": 8, "color": COLOURS[place % len(COLOURS)], "opacity": 0.75},
+        marker={"size": 8, "color": COLOURS[index % len(COLOURS)], "opacity": 0.75},
     )
 
 
 def _roof(run: OperatorRun, intensity: pd.Series[float]) -> list[Document]:
+    """The lesser of peak and bandwidth times intensity (Williams et al. 2009)."""
     peak, bandwidth = run.peak_flop_per_s, run.device.memory_bandwidth_bytes_per_s
     if peak is None or bandwidth is None or intensity.empty:
         return []
     ridge = peak / bandwidth
     ends = [min(float(intensity.min()), ridge) / 2, ridge, max(float(intensity.max()), ridge) * 2]
-    rates = short([min(peak, x * bandwidth) for x in ends])
+    rates = short([min(peak, end * bandwidth) for end in ends])
     name = f"{run.name} roof, {run.precision}"
     return [trace(name, short(ends), rates, "lines", hoverinfo="skip")]
 
 
-def _said(run: OperatorRun, points: pd.DataFrame, shown: pd.DataFrame) -> str:
+def _drawn_text(run: OperatorRun, placed: pd.DataFrame, shown: pd.DataFrame) -> str:
     """What is drawn of a run, what is left out, and the roof in numbers."""
-    left = run.frame.drop(points.index)
-    left_s = float(left["time_s"].sum())
-    apart = f"; {len(left):,} without ({duration(left_s)}) have no place in it" if left_s else ""
+    others = run.frame.drop(placed.index)
+    others_s = float(others["time_s"].sum())
+    apart = f"; {len(others):,} without ({duration(others_s)}) have no place in it"
     return (
-        f"{run.name}: {len(shown):,} of {len(points):,} operators with arithmetic drawn"
-        f"{apart}; peak {flop_rate(run.peak_flop_per_s)}, memory "
+        f"{run.name}: {len(shown):,} of {len(placed):,} operators with arithmetic drawn"
+        f"{apart if others_s else ''}; peak {flop_rate(run.peak_flop_per_s)}, memory "
         f"{size(run.device.memory_bandwidth_bytes_per_s)}/s."
     )
 
 
-def _what(runs: Sequence[OperatorRun]) -> str:
+def _kind_of_run(runs: Sequence[OperatorRun]) -> str:
     """What tells runs apart."""
     return "step" if runs[0].words else "device"
 
@@ -161,11 +164,10 @@ def layers_of(paths: Sequence[str]) -> FloatArray:
     """Layer of each path: its first parts, up to the first number, as few as a figure holds."""
     parts = [path.split(".") for path in paths]
     numbered = [
-        ".".join(words[: next((i + 1 for i, w in enumerate(words) if w.isdigit()), 1)])
-        for words in parts
+        ".".join(path[: next((i + 1 for i, part in enumerate(path) if part.isdigit()), 1)])
+        for path in parts
     ]
-    short = [words[0] for words in parts]
-    names = numbered if len(set(numbered)) <= _MAX_GROUPS else short
+    names = numbered if len(set(numbered)) <= _MAX_GROUPS else [path[0] for path in parts]
     return np.array([name or "(whole model)" for name in names], dtype=object)
 
 
@@ -180,25 +182,21 @@ def energy_section(runs: Sequence[OperatorRun], column: str, *, name: str, title
     """
     import pandas as pd
 
-    sums = [_sums(run.frame, column).assign(run=run.name) for run in runs]
-    both = pd.concat(sums)
-    most = both["energy_j"].groupby(level=0).max().sort_values(ascending=False)
-    rows = records(both.assign(group=both.index.astype(str)))
-    order = {str(group): index for index, group in enumerate(most.index)}
-    rows.sort(key=lambda row: order[row["group"]])
-    shown = list(order)[:_MOST_BESIDE]
-    series = {
-        run.name: [known.get(group) for group in shown]
-        for run in runs
-        for known in [{row["group"]: row["energy_j"] for row in rows if row["run"] == run.name}]
-    }
-    drawn = bars(shown, series, "dynamic energy, J")
-    titles = (
-        f"{column}=group | {_what(runs)}=run | >time=time_s | >dynamic energy=energy_j | >of its "
-        "energy=energy_fraction"
+    sums = pd.concat([_sums(run.frame, column).assign(run=run.name) for run in runs])
+    largest = sums["energy_j"].groupby(level=0).max().sort_values(ascending=False)
+    groups = list(map(str, largest.index))
+    rows = records(sums.assign(group=sums.index.astype(str)))
+    rows.sort(key=lambda row: groups.index(row["group"]))
+    energies_j = {(row["run"], row["group"]): row["energy_j"] for row in rows}
+    shown = groups[:_MOST_BESIDE]
+    series = {run.name: [energies_j.get((run.name, group)) for group in shown] for run in runs}
+    picture = bars(shown, series, "dynamic energy, J")
+    columns = (
+        f"{column}=group | {_kind_of_run(runs)}=run | >time=time_s | >dynamic energy=energy_j | "
+        ">of its energy=energy_fraction"
     )
-    text = f"{len(shown):,} of {len(order):,} groups drawn; idle power is in none of them."
-    return Section(name, title, DataTable.of(titles, rows, summed="energy_j"), text, drawn)
+    text = f"{len(shown):,} of {len(groups):,} groups drawn; idle power is in none of them."
+    return Section.of(name, title, columns, rows, text, picture, summed="energy_j")
 
 
 def _sums(frame: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -206,8 +204,8 @@ def _sums(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     sums = frame.groupby(column, sort=False)[["time_s", "energy_j"]].sum(min_count=1)
     sums = sums.sort_values("time_s", ascending=False)
     for name in ("time", "energy"):
-        own = sums["time_s" if name == "time" else "energy_j"]
-        sums[f"{name}_fraction"] = own / (own.sum() or np.nan)
+        amounts = sums["time_s" if name == "time" else "energy_j"]
+        sums[f"{name}_fraction"] = amounts / (amounts.sum() or np.nan)
     return sums
 
 
@@ -228,7 +226,7 @@ def group_section(frame: pd.DataFrame, column: str, of: str = "") -> Section:
         f"share of {name}": short([100 * (row[f"{name}_fraction"] or 0.0) for row in rows[:drawn]])
         for name in ("time", "energy")
     }
-    titles = (
+    columns = (
         f"{column}=group | >time=time_s | >of time=time_fraction | >dynamic energy=energy_j | >of "
         "energy=energy_fraction"
     )
@@ -236,6 +234,6 @@ def group_section(frame: pd.DataFrame, column: str, of: str = "") -> Section:
         f"{len(names):,} groups, {drawn:,} drawn; idle power is in none of them. (n ×): n equal "
         "layers together."
     )
-    table = DataTable.of(titles, rows, summed="time_s")
     title = f"Time and energy{of and f' of {of}'} by {_GROUPED[column]}"
-    return Section(f"by-{column}", title, table, text, bars(names, series, "share, %"))
+    picture = bars(names, series, "share, %")
+    return Section.of(f"by-{column}", title, columns, rows, text, picture, summed="time_s")

@@ -23,7 +23,7 @@ from accelsim.errors import MissingDependencyError
 from accelsim.files.formats import visible
 from accelsim.files.output import write_text
 from accelsim.frozen import frozen
-from accelsim.plain import Document, Values
+from accelsim.plain import Document, Rows, Values
 from accelsim.quantity import duration, number, say
 from accelsim.report.columns import Cell, columns
 
@@ -61,7 +61,7 @@ class DataTable:
 
     @classmethod
     def of(
-        cls, column_text: str, rows: Sequence[Values], *, most: int = MAX_ROWS, summed: str = ""
+        cls, column_text: str, rows: Rows, *, most: int = MAX_ROWS, summed: str = ""
     ) -> DataTable:
         """The first rows under columns, and one that says how many more there are.
 
@@ -107,7 +107,7 @@ class Section:
         name: str,
         title: str,
         columns: str,
-        rows: Sequence[Values],
+        rows: Rows,
         text: str = "",
         figure: Document | None = None,
         **limits: Any,

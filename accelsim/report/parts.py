@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accelsim.hardware.sourced import device_numbers
-from accelsim.plain import Document, Values
+from accelsim.plain import Document, Rows, Values
 from accelsim.quantity import form_of, percent, words, written
 from accelsim.report.columns import Cell, with_value
 from accelsim.report.devices import quantity_of
@@ -64,7 +64,7 @@ def mapping_section(name: str, title: str, values: Values, text: str = "") -> Se
     return Section(name, title, DataTable(("what", "value"), rows), text)
 
 
-def rows_section(name: str, title: str, rows: Sequence[Values], text: str = "") -> Section:
+def rows_section(name: str, title: str, rows: Rows, text: str = "") -> Section:
     """A table with a column for each name that a row has."""
     shown = rows[:MAX_ROWS]
     names = list(dict.fromkeys(key for row in shown for key in row))
@@ -98,7 +98,7 @@ def full_names(frame: pd.DataFrame) -> list[str]:
 
 
 def folded(
-    rows: Sequence[Values], name: str, summed: Sequence[str], figures: Sequence[str] = ()
+    rows: Rows, name: str, summed: Sequence[str], figures: Sequence[str] = ()
 ) -> list[Document]:
     """Rows of numbered layers that read the same as one row, which says how many they are.
 
@@ -194,9 +194,7 @@ def shares_section(name: str, title: str, parts: Mapping[str, float | None], uni
     return Section.of(name, title, columns, rows, "", drawn if rows else None)
 
 
-def provenance_sections(
-    answers: Sequence[Values], devices: Iterable[DeviceProfile]
-) -> list[Section]:
+def provenance_sections(answers: Rows, devices: Iterable[DeviceProfile]) -> list[Section]:
     """Where the prices and the numbers come from, and what was asked.
 
     Args:

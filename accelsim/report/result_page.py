@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
 from accelsim.errors import InputError, InvalidValueError
-from accelsim.plain import Values
+from accelsim.plain import Rows, Values
 from accelsim.quantity import words, written
 from accelsim.report.page import Page, Section
 from accelsim.report.parts import (
@@ -188,7 +188,7 @@ def _part(name: str, value: Values | Sequence[object]) -> Section:
     return rows_section(name, title, rows)
 
 
-def _rows_page(rows: Sequence[Values], command: str) -> Page:
+def _rows_page(rows: Rows, command: str) -> Page:
     """A list of rows as a table."""
     return Page.of(
         _asked(command), (f"{len(rows):,} rows.",), [rows_section("rows", "Rows", rows)], command

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 
-from accelsim.plain import Document, Values, grouped
+from accelsim.plain import Document, Rows, grouped
 from accelsim.quantity import say
 from accelsim.report.page import Section, figure, points
 from accelsim.report.parts import COLOURS, bars
@@ -15,7 +15,7 @@ from accelsim.report.parts import COLOURS, bars
 _SECONDS_PER_HOUR = 3600.0
 
 
-def knee_section(curve: Sequence[Values], knee: int | None) -> Section:
+def knee_section(curve: Rows, knee: int | None) -> Section:
     """Throughput over latency along the batch, with the knee.
 
     Args:

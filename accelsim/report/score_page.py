@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from accelsim.plain import Document, Values, grouped
+from accelsim.plain import Document, Rows, Values, grouped
 from accelsim.quantity import percent, say
 from accelsim.report.page import Page, Section
 from accelsim.report.parts import bars, rows_section
@@ -80,7 +79,7 @@ def score_page(
     return Page.of("Predicted against measured", decision, sections, command)
 
 
-def _errors(suites: Sequence[Values]) -> list[str]:
+def _errors(suites: Rows) -> list[str]:
     """Each of few suites in a sentence; of many the median errors from least to largest."""
     if len(suites) <= _MOST_SAID:
         form = (

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 
-from accelsim.plain import Values
+from accelsim.plain import Document, Values
 from accelsim.quantity import say
-from accelsim.report.listing import Listing, panel
+from accelsim.report.listing import Listing, filled, panel
 from accelsim.report.offers import offer_words
 
 if TYPE_CHECKING:
@@ -79,13 +79,9 @@ def serving_view(result: ServingResult) -> RenderableType:
 
 
 def _figures(r: ServingResult) -> list[tuple[str, str]]:
-    plan, load, values = r.plan, r.inputs["load"], r.figures()
-    users, rate = load.get("users"), load.get("rate_per_s")
-    process = load.get("process", "trace") if rate and not users else None
-    power = "{average_power_w} on average, {peak_power_w} at most"
+    plan, values = r.plan, r.figures()
     values |= {
-        "load": {"users": users, "process": process, "rate_per_s": process and rate}
-        | {"each": "requests" if r.sessions is None else "sessions"},
+        "load": _load(r),
         "ranks": ", ".join(
             f"{name} {plan[name]}" for name in ("tp", "pp", "ep") if plan[name] != 1
         ),
@@ -93,21 +89,33 @@ def _figures(r: ServingResult) -> list[tuple[str, str]]:
         "tokens_per_s": r.output_tokens_per_s or None,
         "cached": dict(zip("01", r.intervals.get("kv_cache_tokens", ()), strict=False)),
         "item": "token" if r.output_tokens_per_s else "request",
-        "power": "no power figures of the device are known"
-        if r.energy_j is None
-        else say(power, values),
-        "paid": "no offer of this device"
-        if r.cost_usd_per_1000_requests is None
-        else offer_words(r.offer),
+        "power": "no power figures of the device are known",
+        "paid": "no offer of this device",
     }
-    lines = [(name, say(text, values)) for name, text in _LINES.items()]
+    if r.energy_j is not None:
+        values["power"] = say("{average_power_w} on average, {peak_power_w} at most", values)
+    if r.cost_usd_per_1000_requests is not None:
+        values["paid"] = offer_words(r.offer)
     pools = r.pools if len(r.pools) > 1 else [p for p in r.pools if p["cold_start_s"] is not None]
-    lines += [("pool", _pool_words(pool)) for pool in pools]
-    lines += [("class", say(_CLASS, row)) for row in r.classes]
-    return [*(line for line in lines if line[1]), *(("caution", text) for text in r.warnings)]
+    return [
+        *filled(_LINES, values),
+        *(("pool", _pool(pool)) for pool in pools),
+        *(("class", say(_CLASS, row)) for row in r.classes),
+        *(("caution", text) for text in r.warnings),
+    ]
 
 
-def _pool_words(pool: Values) -> str:
+def _load(r: ServingResult) -> Document:
+    """Users, or the process and rate of arrivals."""
+    load = r.inputs["load"]
+    users, rate_per_s = load.get("users"), load.get("rate_per_s")
+    each = "requests" if r.sessions is None else "sessions"
+    if users or not rate_per_s:
+        return {"users": users, "each": each}
+    return {"process": load.get("process", "trace"), "rate_per_s": rate_per_s, "each": each}
+
+
+def _pool(pool: Values) -> str:
     each = pool["devices"] // pool["replicas"]
     deployed = f"{each} {pool['device']}" if each > 1 else pool["device"]
     return say(_POOL, {**pool, "deployed": deployed, "part": _PARTS[pool["part"]]})

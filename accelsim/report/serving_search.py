@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from accelsim.economics.load_cost import LoadOption
-from accelsim.plain import Document, Values, grouped
+from accelsim.plain import Document, Rows, Values, grouped
 from accelsim.quantity import say
 from accelsim.report.calculator import calculator_section
 from accelsim.report.listing import Listing, notes
@@ -68,7 +67,7 @@ def _deployed(row: Values, instances: int | None = None) -> str:
     return f"{deployment_words(row['device'], replicas, devices, row)} + {prompts} for prompts"
 
 
-def _named(rows: Sequence[Values]) -> list[Document]:
+def _named(rows: Rows) -> list[Document]:
     """Configurations with what they are called."""
     verdicts = {True: "met", False: "missed", None: ""}
     return [
@@ -123,7 +122,7 @@ def search_page(document: Values, command: str) -> Page:
     return Page.of(title, (answer,), sections, command, document["warnings"])
 
 
-def _costs(simulated: Sequence[Values]) -> Section | None:
+def _costs(simulated: Rows) -> Section | None:
     """Cost of other loads on the configurations that were simulated."""
     options = []
     for row in simulated:
@@ -140,9 +139,7 @@ def _costs(simulated: Sequence[Values]) -> Section | None:
     return calculator_section(options, load_per_s, "tokens", text, name="cost")
 
 
-def _picture(
-    front: Sequence[Values], simulated: Sequence[Values], target_s: float | None
-) -> Document:
+def _picture(front: Rows, simulated: Rows, target_s: float | None) -> Document:
     by_device = grouped(front, itemgetter("device"))
     traces = [_points(device, rows, "circle") for device, rows in by_device.items()]
     traces.append(_points("simulated", simulated, "x"))
@@ -152,7 +149,7 @@ def _picture(
     return figure(traces, "time per token", "USD per million tokens", "xy")
 
 
-def _points(name: str, rows: Sequence[Values], symbol: str) -> Document:
+def _points(name: str, rows: Rows, symbol: str) -> Document:
     return points(
         name,
         rows,

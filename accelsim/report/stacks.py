@@ -16,7 +16,7 @@ from accelsim.catalog.stacks import Stack
 from accelsim.confidence.quantiles import Z90
 from accelsim.dtype import PRECISIONS
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.plain import Document, Values
+from accelsim.plain import Document, Rows, Values
 from accelsim.quantity import UNKNOWN, say
 from accelsim.report.listing import Listing, heading
 
@@ -63,7 +63,7 @@ def stack_row(stack: Stack) -> Document:
     }
 
 
-def stacks_table(rows: Sequence[Values]) -> RenderableType:
+def stacks_table(rows: Rows) -> RenderableType:
     """Rows of `stack_row`, one line each."""
     shown = [
         {
@@ -262,7 +262,7 @@ def engine_rows(device: DeviceProfile) -> list[Document]:
     return rows
 
 
-def engines_table(rows: Sequence[Values]) -> RenderableType:
+def engines_table(rows: Rows) -> RenderableType:
     """Rows of `engine_rows`, one line each, and their sources."""
     columns = (
         "engine=name | versions | >tokens=max_batch_tokens | >sequences=max_seqs | "

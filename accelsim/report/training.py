@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 
 from accelsim.catalog import device
-from accelsim.plain import Values
+from accelsim.plain import Document, Values
 from accelsim.quantity import amount, say, size, usd, written
-from accelsim.report.listing import Listing, panel
+from accelsim.report.listing import Listing, filled, panel
 from accelsim.report.offers import offer_words
 from accelsim.report.stacks import stack_words
 
@@ -72,26 +72,22 @@ def decision_words(d: Values) -> str:
     Args:
         d: Figures of a `TrainingEstimate`.
     """
-    is_run = d.get("time_to_train_s") is not None
-    cost, energy, carbon = (
-        d.get(f"total_{name}" if is_run else name)
-        for name in ("cost_usd", "energy_j", "carbon_kgco2e")
-    )
+    total = "total_" if d.get("time_to_train_s") is not None else ""
+    cost_usd = d.get(f"{total}cost_usd")
     values = {
         **d,
         "title": device(d["device"]).title,
         "nodes": "node" if d.get("node_count") == 1 else "nodes",
-        "spent": "{time_to_train_s}" if is_run else "{iteration_s} an iteration",
-        "cost": "price unknown" if cost is None else usd(cost),
-        "energy": _watt_hours(energy),
+        "cost": "price unknown" if cost_usd is None else usd(cost_usd),
+        "energy": _watt_hours(d.get(f"{total}energy_j")),
         "hosts": _hosts(d),
-        "carbon": carbon,
+        "carbon": d.get(f"{total}carbon_kgco2e"),
     }
-    time = say(str(values["spent"]), values)
-    start = say("{device_count} × {title}[ ({node_count} {nodes})]", values)
-    spent = say("[{energy} {hosts}]", values) or "energy unknown"
-    emitted = say("[{carbon:decimal} kgCO2e]", values) or "carbon unknown"
-    return f"{start}: {time}, {values['cost']}, {spent}, {emitted}"
+    takes = "{time_to_train_s}" if total else "{iteration_s} an iteration"
+    start = say(f"{{device_count}} × {{title}}[ ({{node_count}} {{nodes}})]: {takes}", values)
+    energy = say("[{energy} {hosts}]", values) or "energy unknown"
+    carbon = say("[{carbon:decimal} kgCO2e]", values) or "carbon unknown"
+    return f"{start}, {values['cost']}, {energy}, {carbon}"
 
 
 def _watt_hours(energy_j: float | None) -> str | None:
@@ -103,16 +99,16 @@ def _raced(r: TrainingEstimate) -> str | None:
     told from the fastest, and why one of them was chosen.
     """
     rows = r.trainers or ()
-    said = ", ".join(
+    times = ", ".join(
         f"{row['trainer']} {written('iteration_s', row['iteration_s'])}" for row in rows
     )
     tied = [str(row["trainer"]) for row in rows if row["is_tied"]]
     if len(tied) < 2:
-        return said or None
+        return times or None
     chosen = next(row for row in rows if row["is_chosen"])
     among = "all tied" if len(tied) == len(rows) else f"tied: {', '.join(tied)}"
     measured = f"{chosen['measured_rows']:,}" if chosen["measured_rows"] else "no"
-    return f"{said}; {among}; taken: {chosen['trainer']}, {measured} runs of its kind measured"
+    return f"{times}; {among}; taken: {chosen['trainer']}, {measured} runs of its kind measured"
 
 
 def _hosts(d: Values) -> str:
@@ -120,36 +116,47 @@ def _hosts(d: Values) -> str:
 
 
 def _lines(r: TrainingEstimate) -> Iterator[tuple[str, str]]:
-    rejected = r.rejected or {}
-    stack, execution = (str(r.inputs[name]) for name in ("stack", "execution"))
-    parts = sorted(r.time_s.items(), key=lambda item: -item[1])
-    shares = {name: s / r.iteration_s for name, s in parts if s > _SHOWN_SHARE * r.iteration_s}
-    held = sorted(r.memory.items(), key=lambda item: -item[1])
-    again = r.hardware_flop_per_s_per_device / r.model_flop_per_s_per_device - 1.0
+    yield from filled(_LINES, _values(r))
+    yield from (("", f"{count:,}: {reason}") for reason, count in (r.rejected or {}).items())
+    yield "based on", f"{r.evidence.sentence} (tier {r.tier})"
+    yield from (("caution", warning) for warning in r.warnings)
+
+
+def _values(r: TrainingEstimate) -> Document:
+    """Figures of a result, the ends of their intervals, and what is said of them in words."""
+    values = r.with_intervals()
+    low, high = values["low"], values["high"]
     chance = r.fit_probability_fraction
-    intervals = r.with_intervals()
-    values = {
-        **intervals,
+    again = r.hardware_flop_per_s_per_device / r.model_flop_per_s_per_device - 1.0
+    return {
+        **values,
         "total_wh": _watt_hours(r.total_energy_j),
-        "low_wh": _watt_hours(intervals["low"].get("total_energy_j")),
-        "high_wh": _watt_hours(intervals["high"].get("total_energy_j")),
-        "decision": decision_words(r.figures()),
-        "hosts": _hosts(r.figures()),
+        "low_wh": _watt_hours(low.get("total_energy_j")),
+        "high_wh": _watt_hours(high.get("total_energy_j")),
+        "decision": decision_words(values),
+        "hosts": _hosts(values),
         "inputs": r.inputs,
         "microbatches": "microbatch" if r.plan["microbatch_count"] == 1 else "microbatches",
-        "ran_by": stack_words(stack, execution),
-        "spent": written("time_fraction", shares),
-        "held": ", ".join(
-            f"{name.removesuffix('_bytes')} {size(one)}" for name, one in held if one
-        ),
+        "ran_by": stack_words(str(r.inputs["stack"]), str(r.inputs["execution"])),
+        "spent": _spent(r),
+        "held": _held(r),
         "again": again if again > 0.0 else None,
         "doubtful": chance if _SURE < chance < 1.0 - _SURE else None,
         "paid": r.cost_usd is not None and offer_words(r.offer),
         "raced": _raced(r),
-        "refused": float(sum(rejected.values())),
+        "refused": float(sum((r.rejected or {}).values())),
         "expected_failures": r.expected_failures or None,
     }
-    yield from ((name, said) for name, text in _LINES.items() if (said := say(text, values)))
-    yield from (("", f"{count:,}: {reason}") for reason, count in rejected.items())
-    yield "based on", f"{r.evidence.sentence} (tier {r.tier})"
-    yield from (("caution", warning) for warning in r.warnings)
+
+
+def _spent(r: TrainingEstimate) -> str:
+    """Shares of an iteration's time, largest first."""
+    parts = sorted(r.time_s.items(), key=lambda part: -part[1])
+    shares = {name: s / r.iteration_s for name, s in parts if s > _SHOWN_SHARE * r.iteration_s}
+    return written("time_fraction", shares)
+
+
+def _held(r: TrainingEstimate) -> str:
+    """What a device's memory holds, largest first."""
+    parts = sorted(r.memory.items(), key=lambda part: -part[1])
+    return ", ".join(f"{name.removesuffix('_bytes')} {size(held)}" for name, held in parts if held)

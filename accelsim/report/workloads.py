@@ -4,14 +4,12 @@ published ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from rich.console import Group, RenderableType
 
 from accelsim.catalog.published_figures import check_figures, forward_pass
 from accelsim.dtype import PRECISIONS
-from accelsim.plain import Document, Values, grouped
+from accelsim.plain import Document, Rows, Values, grouped
 from accelsim.quantity import say
 from accelsim.report.listing import Listing, filled, heading, pairs
 from accelsim.workloads.cache import SequenceCache
@@ -51,7 +49,7 @@ def workload_row(workload: Workload) -> Document:
     }
 
 
-def workloads_table(rows: Sequence[Values]) -> RenderableType:
+def workloads_table(rows: Rows) -> RenderableType:
     """Rows of `workload_row`, one line each."""
     return Listing.of("name | ~title | task | >parameters=published_parameters:number", rows, gap=2)
 
@@ -126,7 +124,7 @@ def workload_view(document: Values) -> RenderableType:
     return Group(*views)
 
 
-def checks_table(rows: Sequence[Values], name: str) -> RenderableType:
+def checks_table(rows: Rows, name: str) -> RenderableType:
     """Rows of `FigureCheck.to_dict`.
 
     Args:
@@ -142,7 +140,7 @@ def checks_table(rows: Sequence[Values], name: str) -> RenderableType:
     return Listing.of(columns, shown, styles=styles, gap=2)
 
 
-def layers_table(rows: Sequence[Values]) -> RenderableType:
+def layers_table(rows: Rows) -> RenderableType:
     """Rows of `layer_groups`."""
     shown = [{**row, "path": row["path"] or "(model)"} for row in rows]
     columns = (
