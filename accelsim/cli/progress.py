@@ -8,9 +8,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from accelsim.plain import Document
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _WIDEST_LABEL = 60
 #: Width from which there is room for the bar and what is being done.
@@ -23,15 +26,15 @@ class Report(Protocol):
     """Tells the bar how far the work has come."""
 
     def __call__(
-        self, done: float, total: float | None, label: str, title: str | None = None
+        self, count: float, total: float | None, label: str, new_title: str | None = None
     ) -> None:
         """Set the bar.
 
         Args:
-            done: Work done.
+            count: Work done.
             total: All of it; None while it is unknown.
             label: What is being done now.
-            title: What the bar is about from now on; as before where None.
+            new_title: What the bar is about from now on; as before where None.
         """
 
 
@@ -40,18 +43,18 @@ def _lines(title: str, unit: str) -> Report:
     start = monotonic()
     last = start + _FIRST_LINE_S - _LINE_S
 
-    def report(done: float, total: float | None, label: str, about: str | None = None) -> None:
+    def report(count: float, total: float | None, label: str, new_title: str | None = None) -> None:
         nonlocal last
         now = monotonic()
         if now - last < _LINE_S:
             return
         last = now
         of_all = "" if total is None else f" of {total:,.0f}"
-        counted = f"{done:,.0f}{of_all} {unit}".rstrip() if unit else label
-        sys.stderr.write(f"{about or title}: {counted}, {now - start:.0f} s\n")
+        counted = f"{count:,.0f}{of_all} {unit}".rstrip() if unit else label
+        sys.stderr.write(f"{new_title or title}: {counted}, {now - start:.0f} s\n")
         sys.stderr.flush()
 
-    return cast("Report", report)
+    return report
 
 
 @contextmanager
@@ -67,11 +70,16 @@ def progress_bar(
         ticks: Whether a thread draws it between reports.
     """
     if quiet or sys.stderr is None:
-        yield lambda _done, _total, _label, _title=None: None
-        return
-    if not sys.stderr.isatty():
+        yield lambda _count, _total, _label, _title=None: None
+    elif not sys.stderr.isatty():
         yield _lines(title, unit)
-        return
+    else:
+        with _bar(unit, ticks=ticks) as bar:
+            yield _bar_report(bar, title, unit, ticks=ticks)
+
+
+def _bar(unit: str, *, ticks: bool) -> Progress:
+    """The bar; a narrow terminal has room for what counts."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, Task, TextColumn, TimeRemainingColumn
     from rich.text import Text
@@ -85,28 +93,31 @@ def progress_bar(
             return Text(f"{task.elapsed or 0:.0f} s", style="progress.elapsed")
 
     console = Console(stderr=True)
-    title_column, count_column, label_column = (
+    title, count, label = (
         TextColumn(f"{{task.{field}}}", markup=False)
         for field in ("description", "fields[count]", "fields[label]")
     )
-    left = (Clock(compact=True), TextColumn("{task.fields[left]}", style="dim"))
-    counted = (count_column,) if unit else ()
-    is_roomy = console.width >= _ROOMY  # a narrow terminal has room for what counts
-    wide = (title_column, BarColumn(bar_width=20), *counted, *left, label_column)
-    columns = wide if is_roomy else (title_column, *counted, left[0])
-    with Progress(*columns, console=console, transient=True, auto_refresh=ticks) as bar:
-        words = f" {unit}" if is_roomy else ""
-        fields: Document = {"label": "", "count": "", "left": ""}
-        task = bar.add_task(title, total=None, **fields)
+    counted, clock = (count,) if unit else (), Clock(compact=True)
+    left = TextColumn("{task.fields[left]}", style="dim")
+    wide = (title, BarColumn(bar_width=20), *counted, clock, left, label)
+    columns = wide if console.width >= _ROOMY else (title, *counted, clock)
+    return Progress(*columns, console=console, transient=True, auto_refresh=ticks)
 
-        def report(done: float, total: float | None, label: str, title: str | None = None) -> None:
-            nonlocal task
-            if title is not None and title != bar.tasks[-1].description:
-                bar.remove_task(task)  # a new clock: the speed of other work says nothing of this
-                task = bar.add_task(title, total=total, **fields)
-            shown: Document = {"label": label[:_WIDEST_LABEL], "count": "", "left": ""}
-            if total is not None:
-                shown |= {"count": f"{done:,.0f}/{total:,.0f}{words}", "left": "left"}
-            bar.update(task, completed=done, total=total, refresh=not ticks, **shown)
 
-        yield report
+def _bar_report(bar: Progress, title: str, unit: str, *, ticks: bool) -> Report:
+    """Tells a bar how far the work has come."""
+    suffix = f" {unit}" if bar.console.width >= _ROOMY else ""
+    blank: Document = {"label": "", "count": "", "left": ""}
+    task = bar.add_task(title, total=None, **blank)
+
+    def report(count: float, total: float | None, label: str, new_title: str | None = None) -> None:
+        nonlocal task
+        if new_title is not None and new_title != bar.tasks[-1].description:
+            bar.remove_task(task)  # a new clock: the speed of other work says nothing of this
+            task = bar.add_task(new_title, total=total, **blank)
+        fields = {**blank, "label": label[:_WIDEST_LABEL]}
+        if total is not None:
+            fields |= {"count": f"{count:,.0f}/{total:,.0f}{suffix}", "left": "left"}
+        bar.update(task, completed=count, total=total, refresh=not ticks, **fields)
+
+    return report

@@ -8,16 +8,16 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import Parameter, cleandoc
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 from urllib.parse import urlencode
 
-from typer.models import ArgumentInfo
+from typer.models import ArgumentInfo, OptionInfo
 
 from accelsim.cli.options import COMPLETIONS
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.frontends.tools import flags
 from accelsim.frozen import frozen
-from accelsim.plain import Document
+from accelsim.plain import Document, Rows, Values
 
 #: Question -> the command that answers it, and what its page starts with.
 QUESTIONS: Mapping[str, tuple[str, Document]] = {
@@ -64,11 +64,11 @@ class Control:
     about: str
     group: str
     kind: type
-    default: Any
+    default: object
     choices: Sequence[str]
     within: tuple[float, float] | None
 
-    def value(self, text: str) -> Any:
+    def value(self, text: str) -> object:
         """The value that a text of a link stands for.
 
         Raises:
@@ -85,7 +85,7 @@ class Control:
         except ValueError:
             raise InvalidValueError(self.name, text, f"a number ({self.kind.__name__})") from None
 
-    def text(self, value: Any) -> str:
+    def text(self, value: object) -> str:
         """A value as a link has it."""
         return "|".join(value) if isinstance(value, list) else str(value)
 
@@ -97,8 +97,8 @@ def controls(question: str, learned: Sequence[str] = ()) -> dict[str, Control]:
         question: One of `QUESTIONS`.
         learned: Files of learned runs that may be chosen; the only paths that are.
     """
-    made = (_control(flag, learned) for flag in flags(QUESTIONS[question][0]).values())
-    shown = [control for control in made if control is not None]
+    of_flags = (_control(flag, learned) for flag in flags(QUESTIONS[question][0]).values())
+    shown = [control for control in of_flags if control is not None]
     shown.sort(key=lambda c: _FIRST.index(c.name) if c.name in _FIRST else len(_FIRST))
     return {control.name: control for control in shown}
 
@@ -110,44 +110,47 @@ def hidden(question: str) -> set[str]:
 
 def _control(flag: Parameter, learned: Sequence[str]) -> Control | None:
     """The control of a flag; None where it takes a path."""
-    about, entry, of = flag.annotation.__metadata__
-    kinds = (get_args(flag.annotation.__origin__) or (flag.annotation.__origin__,))[:1]
-    kind = next((plain for plain in (int, float, bool, str) if plain in kinds), list)
-    is_file = Path in kinds or "FILE" in str(about.metavar)
-    is_open = flag.name == "learned" and learned
-    if is_file and not is_open and flag.name not in _FIRST:
+    info, entry, options = flag.annotation.__metadata__
+    annotation = flag.annotation.__origin__
+    kind = (get_args(annotation) or (annotation,))[0]
+    is_first = flag.name in _FIRST
+    choices = learned if flag.name == "learned" else ()
+    if (kind is Path or "FILE" in str(info.metavar)) and not (is_first or choices):
         return None
-    offered = COMPLETIONS[flag.name]("") if flag.name in COMPLETIONS else ()
+    if kind is Path:
+        kind = str
+    if flag.name in COMPLETIONS:
+        choices = COMPLETIONS[flag.name]("")
     return Control(
         flag.name,
-        _flag_of(flag.name, about),
-        about.help,
-        MAIN if flag.name in _FIRST else _group(of),
-        str if Path in kinds else kind,
+        _flag_of(flag.name, info),
+        info.help,
+        MAIN if is_first else _group(options),
+        kind if kind in (int, float, bool, str) else list,
         None if flag.default is Parameter.empty else flag.default,
-        learned if is_open else offered,
+        choices,
         entry.metadata["within"],
     )
 
 
-def _flag_of(name: str, about: Any) -> str:
+def _flag_of(name: str, info: ArgumentInfo | OptionInfo) -> str:
     """An option's flag as a command line has it; empty of a positional argument."""
-    if isinstance(about, ArgumentInfo):
+    if isinstance(info, ArgumentInfo):
         return ""
-    told = (str(about.default), *(about.param_decls or ()))
-    return next((text for text in told if text.startswith("--")), f"--{name.replace('_', '-')}")
+    texts = (str(info.default), *(info.param_decls or ()))
+    return next((text for text in texts if text.startswith("--")), f"--{name.replace('_', '-')}")
 
 
-def _group(of: type | None) -> str:
+def _group(options: type | None) -> str:
     """What a class of options is of, in a few words."""
-    said = cleandoc((of and of.__doc__) or "Others").split("\n")[0]
-    return said.partition(";")[0].rstrip(".")
+    summary = cleandoc((options and options.__doc__) or "Others").split("\n")[0]
+    return summary.partition(";")[0].rstrip(".")
 
 
-def linked(scenarios: Sequence[Mapping[str, Any]], known: Mapping[str, Control]) -> str:
+def linked(scenarios: Rows, known_controls: Mapping[str, Control]) -> str:
     """The query of a link that restores one or two scenarios."""
     pairs = [
-        (prefix + name, known[name].text(value))
+        (prefix + name, known_controls[name].text(value))
         for prefix, values in zip(("", _SECOND), scenarios, strict=False)
         for name, value in values.items()
     ]
@@ -155,38 +158,38 @@ def linked(scenarios: Sequence[Mapping[str, Any]], known: Mapping[str, Control])
 
 
 def restored(
-    pairs: Iterable[tuple[str, str]], known: Mapping[str, Control]
+    pairs: Iterable[tuple[str, str]], known_controls: Mapping[str, Control]
 ) -> tuple[Document, Document, list[str]]:
     """Both scenarios of a link, and what of it was refused, in sentences.
 
     Args:
         pairs: Names and texts of its query.
-        known: Controls of the page.
+        known_controls: Controls of the page.
     """
     scenarios: tuple[Document, Document] = ({}, {})
     refused = []
     for name, text in pairs:
         option = name.removeprefix(_SECOND)
-        if option not in known:
-            refused.append(str(UnknownNameError("option of the link", option, known)))
+        if option not in known_controls:
+            refused.append(str(UnknownNameError("option of the link", option, known_controls)))
             continue
         try:
-            scenarios[name != option][option] = known[option].value(text)
+            scenarios[name != option][option] = known_controls[option].value(text)
         except InvalidValueError as error:
             refused.append(str(error))
     return *scenarios, refused
 
 
-def command_line(question: str, values: Mapping[str, Any], known: Mapping[str, Control]) -> str:
+def command_line(question: str, values: Values, known_controls: Mapping[str, Control]) -> str:
     """The command that gives the same answer."""
-    words = ["accelsim", QUESTIONS[question][0]]
+    command = ["accelsim", QUESTIONS[question][0]]
     for name, value in values.items():
-        control = known[name]
+        control = known_controls[name]
         if not control.flag:
-            words.append("scenario.yaml" if name == "scenario" else str(value))
+            command.append("scenario.yaml" if name == "scenario" else str(value))
         elif control.kind is bool:
-            words += [control.flag] if value else []
+            command += [control.flag] if value else []
         else:
             for text in value if isinstance(value, list) else [value]:
-                words += [control.flag, str(text)]
-    return shlex.join(words)
+                command += [control.flag, str(text)]
+    return shlex.join(command)

@@ -34,11 +34,11 @@ def mcp(
             raise InvalidValueError("folder", str(folder), "a folder that exists")
         os.chdir(folder)
         folder = Path.cwd()
-    made = server(folder)
+    tools = server(folder)
 
     async def run() -> None:
         async with stdio_server() as (requests, answers):
-            await made.run(requests, answers, made.create_initialization_options())
+            await tools.run(requests, answers, tools.create_initialization_options())
 
     anyio.run(run)
 
@@ -65,10 +65,10 @@ def server(folder: Path | None) -> Server[Any]:
     from accelsim.cli.entry import error_text
     from accelsim.frontends.tools import TOOLS, about, answer, input_schema, reading_below
 
-    alone = anyio.CapacityLimiter(1)
+    limiter = anyio.CapacityLimiter(1)
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
-    async def list_tools(*_: Any) -> ListToolsResult:
+    async def list_tools(*_: object) -> ListToolsResult:
         tools = [
             Tool(
                 name=name,
@@ -80,13 +80,13 @@ def server(folder: Path | None) -> Server[Any]:
         ]
         return ListToolsResult(tools=tools)
 
-    async def call_tool(_: Any, call: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(_: object, call: CallToolRequestParams) -> CallToolResult:
         texts: tuple[str, ...]
         is_error, notes = False, io.StringIO()
         try:
             with reading_below(*filter(None, [folder])):
                 run = partial(answer, call.name, call.arguments or {}, notes)
-                texts = (await run_sync(run, limiter=alone), notes.getvalue())
+                texts = (await run_sync(run, limiter=limiter), notes.getvalue())
         except Exception as error:  # noqa: BLE001  (whatever it is, the caller gets a line)
             texts, is_error = (error_text(error),), True
         content = [TextContent(type="text", text=text) for text in texts if text]

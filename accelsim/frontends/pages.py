@@ -13,7 +13,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from nicegui import app, background_tasks, ui
+from nicegui import Client, app, background_tasks, ui
+from nicegui.elements.mixins.value_element import ValueElement
+from nicegui.events import ValueChangeEventArguments
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 
@@ -145,20 +147,20 @@ class _View:
     def _control(self, control: Control, value: Any) -> None:
         """One option: a field, and a slider where it is a count or has bounds."""
 
-        def take(event: Any) -> None:
+        def take(event: ValueChangeEventArguments[Any]) -> None:
             self._session.set(control.name, event.value)
 
         label = control.name.replace("_", " ")
-        made: Any
+        field: ValueElement[Any]
         if control.kind is bool:
-            made = ui.switch(label, value=bool(value), on_change=take)
+            field = ui.switch(label, value=bool(value), on_change=take)
         elif control.name == "scenario":
-            made = ui.textarea(label, value=value, on_change=take).props(
+            field = ui.textarea(label, value=value, on_change=take).props(
                 "autogrow input-style=font-family:monospace"
             )
         elif control.choices:
             options = dict.fromkeys([*control.choices, *([value] if value else [])])
-            made = ui.select(
+            field = ui.select(
                 list(options),
                 label=label,
                 value=value,
@@ -168,28 +170,24 @@ class _View:
                 on_change=take,
             )
         elif control.kind in (int, float):
-            made = ui.number(label, value=value, on_change=take).props("clearable")
-            self._slider(control, made)
+            field = ui.number(label, value=value, on_change=take).props("clearable")
+            self._slider(control, field)
         elif control.kind is list:
             text = "|".join(value or ())
-            made = ui.input(f"{label} (several: between |)", value=text)
-            made.on_value_change(
+            field = ui.input(f"{label} (several: between |)", value=text)
+            field.on_value_change(
                 lambda event: self._session.set(
                     control.name, control.value(event.value) if event.value else None
                 )
             )
         else:
-            made = ui.input(label, value=value, on_change=take).props("clearable debounce=300")
-        made.classes("w-full").tooltip(control.about)
+            field = ui.input(label, value=value, on_change=take).props("clearable debounce=300")
+        field.classes("w-full").tooltip(control.about)
 
-    def _slider(self, control: Control, field: Any) -> None:
+    def _slider(self, control: Control, field: ui.number) -> None:
         """A slider beside a number: over its bounds, or by powers of two."""
-        if (
-            control.within is not None
-            and math.isfinite(control.within[1])
-            and control.kind is float
-        ):
-            low, high = control.within
+        low, high = control.within or (0.0, math.inf)
+        if control.kind is float and math.isfinite(high):
             ui.slider(min=low, max=high, step=(high - low) / 100).bind_value(field)
             return
         if control.kind is int:
@@ -225,7 +223,7 @@ class _View:
             return
         background_tasks.create(self._again(ui.context.client))
 
-    async def _again(self, client: Any) -> None:
+    async def _again(self, client: Client) -> None:
         await self._session.answer()
         with client:
             self._busy.set_visibility(False)
@@ -237,22 +235,24 @@ class _View:
     def _answer(self) -> None:
         """The decision, figures with their intervals, pictures and tables, and how to repeat it."""
         session = self._session
-        known = [answer for answer in session.shown if isinstance(answer, Shown)]
+        answers = [answer for answer in session.shown if isinstance(answer, Shown)]
         for name, answer in zip(_NAMES, session.shown, strict=False):
             _decision(answer, f"{name}: " if len(session.shown) > 1 else "")
         if not session.shown:
             ui.label("The first answer takes a second or two.")
-        ui.html(_metrics([answer.metrics for answer in known]), sanitize=False).classes(
-            "w-full drawn"
-        )
-        for name, answer in zip(_NAMES, known, strict=False):
-            sections = answer.page.sections
-            drawn = (section for section in sections if section.figure is not None)
-            first = None if session.question == "device" else next(drawn, None)
-            for section in sections:
-                title = section.title if len(known) == 1 else f"{name}: {section.title}"
-                _folded(title, section, is_open=section is first)
+        figures = _metrics([answer.metrics for answer in answers])
+        ui.html(figures, sanitize=False).classes("w-full drawn")
+        for name, answer in zip(_NAMES, answers, strict=False):
+            self._sections(answer.page.sections, f"{name}: " if len(answers) > 1 else "")
         self._repeat()
+
+    def _sections(self, sections: Sequence[Section], prefix: str) -> None:
+        """Parts of a page; the first that has a picture is open, but that of a device."""
+        drawn = [section for section in sections if section.figure is not None]
+        is_folded = self._session.question == "device" or not drawn
+        for section in sections:
+            is_open = not is_folded and section is drawn[0]
+            _folded(prefix + section.title, section, is_open=is_open)
 
     def _repeat(self) -> None:
         """The command, the scenario file, the link and the whole page."""
@@ -305,6 +305,7 @@ def _folded(title: str, section: Section, *, is_open: bool) -> None:
 
 def _table(section: Section) -> None:
     """Its rows; those of numbers to the right."""
+    titles = section.table.titles
     columns = [
         {
             "name": str(index),
@@ -312,15 +313,13 @@ def _table(section: Section) -> None:
             "field": str(index),
             "align": "right" if title.startswith(">") else "left",
         }
-        for index, title in enumerate(section.table.titles)
+        for index, title in enumerate(titles)
     ]
-    rows = [
-        {
-            str(index): cell.text if isinstance(cell, Cell) else cell
-            for index, cell in enumerate(row)
-        }
+    texts = (
+        [cell.text if isinstance(cell, Cell) else cell for cell in row]
         for row in section.table.rows
-    ]
+    )
+    rows = [dict(zip(map(str, range(len(titles))), row, strict=True)) for row in texts]
     ui.table(rows=rows, columns=columns, pagination=20).props("dense flat").classes("w-full")
 
 
@@ -359,9 +358,9 @@ def _ends(name: str, figure: Values) -> str:
 
 def _track(figures: Rows) -> str:
     """Intervals over one axis from 0."""
-    known = [figure for figure in figures if _is_ranged(figure)]
-    most = max((figure["high"] for figure in known), default=0.0)
-    if not most or min(figure["low"] for figure in known) < 0:
+    ranged = [figure for figure in figures if _is_ranged(figure)]
+    most = max((figure["high"] for figure in ranged), default=0.0)
+    if not most or min(figure["low"] for figure in ranged) < 0:
         return ""
     marks = []
     for figure, colour in zip(figures, _COLOURS, strict=False):

@@ -38,8 +38,8 @@ class Session:
         start = dict(QUESTIONS[question][1])
         if "scenario" in self.known:
             start["scenario"] = TEMPLATE
-        first, second, self.refused = restored(pairs, self.known)
-        self.scenarios: list[Document] = [first or start, *([second] if second else [])]
+        linked, compared, self.refused = restored(pairs, self.known)
+        self.scenarios: list[Document] = [linked or start, *([compared] if compared else [])]
         self.edited = 0
         self.shown: list[Shown | str] = []
         self.is_dirty = True
@@ -67,29 +67,30 @@ class Session:
     async def answer(self) -> None:
         """Answer all scenarios."""
         self.is_dirty, self.begun_s, self.note = False, perf_counter(), ""
-        told = [await self._one(values) for values in self.scenarios]
+        answers = [await self._answer(values) for values in self.scenarios]
         self.begun_s = None
-        if not any(answer is None for answer in told):
-            self.shown = [answer for answer in told if answer is not None]
+        if None not in answers:
+            self.shown = [answer for answer in answers if answer is not None]
 
-    async def _one(self, values: Document) -> Shown | str | None:
+    async def _answer(self, values: Document) -> Shown | str | None:
         """An answer, or why there is none; None where it was ended."""
         try:
-            return await self.worker.ask(self._asked(values), partial(setattr, self, "note"))
+            return await self._ask(values)
         except EndedError:
             return None
         except AccelsimError as error:
             return str(error)
 
-    def _asked(self, values: Document) -> tuple[str, Document, str]:
-        given = dict(values)
-        if isinstance(given.get("scenario"), str):
-            given["scenario"] = parse_yaml(given["scenario"], "scenario")
-        return QUESTIONS[self.question][0], given, self.line(values)
+    async def _ask(self, values: Document, report: Path | None = None) -> Shown:
+        """The answer to a scenario, which a page is written of where a file is named."""
+        arguments = dict(values)
+        if isinstance(arguments.get("scenario"), str):
+            arguments["scenario"] = parse_yaml(arguments["scenario"], "scenario")
+        question = (QUESTIONS[self.question][0], arguments, self.line(values))
+        return await self.worker.ask(question, partial(setattr, self, "note"), report)
 
     async def whole_page(self) -> Path:
         """The page that `--report` writes of the scenario that is edited."""
         file = self._folder / f"{token_urlsafe(12)}.html"
-        values = self.scenarios[self.edited]
-        await self.worker.ask(self._asked(values), partial(setattr, self, "note"), file)
+        await self._ask(self.scenarios[self.edited], file)
         return file

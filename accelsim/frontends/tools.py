@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from inspect import Parameter, cleandoc, signature
@@ -23,7 +23,7 @@ from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.files.datafile import data_root
 from accelsim.files.formats import OutputFormat
 from accelsim.files.plainfile import READ_BELOW, user_folder
-from accelsim.plain import Document
+from accelsim.plain import Document, Values
 
 #: Tools behind their functions in `accelsim.cli`.
 TOOLS: Mapping[str, str] = {
@@ -61,20 +61,18 @@ def input_schema(name: str) -> Document:
     Raises:
         UnknownNameError: If there is no such tool.
     """
-    known = flags(name)
-    required = [flag.name for flag in known.values() if flag.default is Parameter.empty]
-    fields = {flag: _type(entry).json_schema() for flag, entry in known.items()}
+    known_flags = flags(name).values()
     return {
         "type": "object",
-        "properties": fields,
-        "required": required,
+        "properties": {flag.name: _type(flag).json_schema() for flag in known_flags},
+        "required": [flag.name for flag in known_flags if flag.default is Parameter.empty],
         "additionalProperties": False,
     }
 
 
 def answer(
     name: str,
-    arguments: Mapping[str, Any],
+    arguments: Values,
     notes: IO[str] | None = None,
     report: Path | None = None,
 ) -> str:
@@ -92,11 +90,11 @@ def answer(
     Raises:
         AccelsimError: If the tool, an argument or its value is refused.
     """
-    command, known = _command(name), flags(name)
-    for given in arguments:
-        if given not in known:
-            raise UnknownNameError(f"argument of {name}", given, known)
-    values = {flag: _value(entry, arguments.get(flag)) for flag, entry in known.items()}
+    command, known_flags = _command(name), flags(name)
+    for argument in arguments:
+        if argument not in known_flags:
+            raise UnknownNameError(f"argument of {name}", argument, known_flags)
+    values = {flag: _value(entry, arguments.get(flag)) for flag, entry in known_flags.items()}
     fixed = {**_OUTPUT, "report": report}
     output = {flag: fixed[flag] for flag in signature(command).parameters if flag in fixed}
     out = io.StringIO()
@@ -113,8 +111,8 @@ def reading_below(*folders: Path) -> Iterator[None]:
         folders: The folders, or single files.
     """
     listed = os.pathsep.join(os.environ.get(name, "") for name in _SETTINGS).split(os.pathsep)
-    own = (Path(accelsim.__file__).parent, data_root(), user_folder())
-    roots = (*own, *map(Path, filter(None, listed)), *folders)
+    shipped = (Path(accelsim.__file__).parent, data_root(), user_folder())
+    roots = (*shipped, *map(Path, filter(None, listed)), *folders)
     token = READ_BELOW.set(tuple(root.resolve() for root in roots))
     try:
         yield
@@ -122,43 +120,42 @@ def reading_below(*folders: Path) -> Iterator[None]:
         READ_BELOW.reset(token)
 
 
-def _command(name: str) -> Any:
+def _command(name: str) -> Callable[..., None]:
     if name not in TOOLS:
         raise UnknownNameError("tool", name, TOOLS)
     module, _, function = TOOLS[name].partition(".")
-    return vars(import_module(f"accelsim.cli.{module}"))[function]
+    command: Callable[..., None] = vars(import_module(f"accelsim.cli.{module}"))[function]
+    return command
 
 
 def flags(name: str) -> dict[str, Parameter]:
     """Parameters of a tool's command, but those that write or ask a network."""
-    taken = signature(_command(name)).parameters.values()
-    return {flag.name: flag for flag in taken if flag.name not in _OUTPUT}
+    parameters = signature(_command(name)).parameters.items()
+    return {flag: parameter for flag, parameter in parameters if flag not in _OUTPUT}
 
 
 def _type(flag: Parameter) -> TypeAdapter[Any]:
     """Type of an argument, with its help."""
-    kind, said = flag.annotation.__origin__, flag.annotation.__metadata__[0].help
+    kind, text = flag.annotation.__origin__, flag.annotation.__metadata__[0].help
     if flag.name in _INLINE:
-        kind, said = kind | Document, said + _INLINE[flag.name]
-    described: Any = Annotated[kind, Field(description=said)]
+        kind, text = kind | Document, text + _INLINE[flag.name]
+    described: Any = Annotated[kind, Field(description=text)]
     return TypeAdapter(described)
 
 
-def _value(flag: Parameter, given: Any) -> Any:
+def _value(flag: Parameter, value: object) -> object:
     """What a command takes for an argument.
 
     Raises:
         InvalidValueError: If it is missing, or of another type.
     """
     kind = _type(flag)
-    if given is None:
+    if value is None:
         if flag.default is Parameter.empty:
             raise InvalidValueError(flag.name, None, "a value", kind.json_schema()["description"])
         return flag.default
     try:
-        return kind.validate_json(json.dumps(given), strict=True)
+        return kind.validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
-        allowed = " or ".join(
-            fault["msg"].removeprefix("Input should be ") for fault in error.errors()
-        )
-        raise InvalidValueError(flag.name, given, allowed) from None
+        faults = (fault["msg"].removeprefix("Input should be ") for fault in error.errors())
+        raise InvalidValueError(flag.name, value, " or ".join(faults)) from None

@@ -12,7 +12,6 @@ from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from accelsim.errors import AccelsimError
 from accelsim.frozen import frozen
@@ -48,15 +47,15 @@ class Worker:
 
     def __init__(self, files: Sequence[Path] = ()) -> None:
         self._files = tuple(files)
-        self._alone = asyncio.Lock()
+        self._one_at_a_time = asyncio.Lock()
         self._start()
 
     def _start(self) -> None:
         context = get_context("spawn")
-        self._pipe, there = context.Pipe()
-        self._process = context.Process(target=_serve, args=(there, self._files), daemon=True)
+        self._pipe, far_end = context.Pipe()
+        self._process = context.Process(target=_serve, args=(far_end, self._files), daemon=True)
         self._process.start()
-        there.close()
+        far_end.close()
 
     async def ask(
         self,
@@ -74,20 +73,20 @@ class Worker:
         Raises:
             AccelsimError: If the command refuses the arguments; `EndedError` if it was ended.
         """
-        async with self._alone:
+        async with self._one_at_a_time:
             if not self._pipe.closed and not self._process.is_alive():
                 self.restart()
             pipe = self._pipe
             with suppress(EOFError, OSError):
                 pipe.send((*question, report))
                 while True:
-                    what, told = await asyncio.to_thread(pipe.recv)
-                    if what == "note":
-                        note(told)
-                    elif what == "refused":
-                        raise AccelsimError(told)
+                    kind, content = await asyncio.to_thread(pipe.recv)
+                    if kind == "note":
+                        note(content)
+                    elif kind == "refused":
+                        raise AccelsimError(content)
                     else:
-                        return told  # type: ignore[no-any-return]
+                        return content  # type: ignore[no-any-return]
             if pipe.closed:
                 raise EndedError("ended before the answer came")
             raise AccelsimError("The process that answers died. Change an option to ask again.")
@@ -112,8 +111,8 @@ class _Notes(io.StringIO):
         self._pipe = pipe
 
     def write(self, text: str) -> int:
-        if said := text.strip("\r\n "):
-            self._pipe.send(("note", said))
+        if line := text.strip("\r\n "):
+            self._pipe.send(("note", line))
         return len(text)
 
 
@@ -128,10 +127,10 @@ def _serve(pipe: Connection, files: Sequence[Path]) -> None:
             name, arguments, command, report = pipe.recv()
             try:
                 shown = _shown(name, arguments, command, report, _Notes(pipe))
-                told: tuple[str, Any] = ("shown", shown)
+                message: tuple[str, Shown | str] = ("shown", shown)
             except Exception as error:  # noqa: BLE001  (whatever it is, the page shows a line)
-                told = ("refused", error_text(error))
-            pipe.send(told)
+                message = ("refused", error_text(error))
+            pipe.send(message)
 
 
 def _shown(
