@@ -30,6 +30,10 @@ _SUMMARY = (
     "{count} runs, MAPE {mape_fraction}, largest {max_fraction}, {coverage_fraction} in their "
     "interval"
 )
+_HELD_OUT = (
+    "{rows} operators[ on {threads} thread(s)], held out: MAPE {mape_fraction}, "
+    "median {median_fraction}"
+)
 calibrate = typer.Typer(
     name="calibrate",
     help="Measure this machine and fit its cost model.",
@@ -117,9 +121,8 @@ def _interruptible(path: Path, remedy: str = "continue with --resume") -> Iterat
     try:
         yield
     except KeyboardInterrupt:
-        kept = f"{path} keeps what was measured; {remedy}"
-        said = kept if path.exists() else "nothing was measured"
-        end_interrupted(said)
+        left_behind = f"{path} keeps what was measured; {remedy}"
+        end_interrupted(left_behind if path.exists() else "nothing was measured")
 
 
 def _tell(text: str) -> None:
@@ -138,8 +141,7 @@ def _say_errors(errors: list[Document]) -> None:
 
     for row in errors:
         if row["family"] == "all" and row["dtype"] == "all":
-            words = "{rows} operators[ on {threads} thread(s)], held out: MAPE {mape_fraction}, "
-            typer.echo(say(f"{words}median {{median_fraction}}", row))
+            typer.echo(say(_HELD_OUT, row))
             if row["mape_fraction"] > MOST_ERROR_FRACTION:
                 _tell(
                     "warning: operators left out of the fit are that far from it; measure again on "
@@ -170,13 +172,7 @@ def calibrate_check(
         raise InvalidValueError("seconds", budget, f"above 0 and at most {_MOST_SECONDS:g}")
     check_report(report, force=force)
     require_torch()
-    folder = _folder(out)
-    for name in ("run.jsonl", "frozen.json"):
-        if not (folder / name).exists():
-            raise InputError(
-                f"{folder / name} does not exist: nothing is calibrated there. "
-                "Run accelsim calibrate first."
-            )
+    folder = _calibrated_folder(out)
     run_data = read_run(folder / "run.jsonl")
     device = str(run_data.settings.get("device", "cpu"))
     frozen = check_run.freeze_predictions(folder, run_data, _tell)
@@ -244,3 +240,19 @@ def _folder(out: Path | None) -> Path:
     from accelsim.cost.fitted import calibration_folders
 
     return out if out is not None else calibration_folders()[0]
+
+
+def _calibrated_folder(out: Path | None) -> Path:
+    """Where the calibration is.
+
+    Raises:
+        InputError: If there is none.
+    """
+    folder = _folder(out)
+    for name in ("run.jsonl", "frozen.json"):
+        if not (folder / name).exists():
+            raise InputError(
+                f"{folder / name} does not exist: nothing is calibrated there. "
+                "Run accelsim calibrate first."
+            )
+    return folder

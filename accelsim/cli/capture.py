@@ -33,7 +33,7 @@ class CaptureOptions:
 @with_output
 def capture(
     output: ResultWriter,
-    said: Annotated[Document, CaptureOptions],
+    how: Annotated[Document, CaptureOptions],
     target: str = argument(
         "pkg.module:factory; the factory returns (module, example inputs). Or FILE.onnx."
     ),
@@ -62,7 +62,7 @@ def capture(
     if shapes and not is_file:
         allowed = "no value for a module, whose factory gives inputs"
         raise InvalidValueError("input", given[0] if given else None, allowed, "Leave it out.")
-    options = said | {"merge_attention": merge_attention}
+    options = how | {"merge_attention": merge_attention}
     with output.progress("capturing", "operators") as report:
         if is_file:
             workload = capture_onnx(target, shapes, progress=report, **options)

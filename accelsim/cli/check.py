@@ -38,15 +38,15 @@ class LineWords:
         from accelsim.handover.check import USUAL_USERS, LineQuestion
 
         is_rated = bool(load.keys() & {"rate_per_s", "users"})
-        said = load if is_rated else {**load, "users": USUAL_USERS}
-        drawn = Arrivals(**said) if load else None
+        rated = load if is_rated else {**load, "users": USUAL_USERS}
+        drawn = Arrivals(**rated) if load else None
         return LineQuestion(self.device, self.model, self.engine_version, drawn, price)
 
 
 @with_output
 def check(
     output: ResultWriter,
-    words: LineWords,
+    line_words: LineWords,
     load: Annotated[Document, Arrivals],
     price: PriceChoice,
     line: str = argument(
@@ -59,7 +59,7 @@ def check(
     from accelsim.handover.check import check_line, line_text
     from accelsim.report.handover import check_view
 
-    result = check_line(line_text(line), words.question(load, price))
+    result = check_line(line_text(line), line_words.question(load, price))
     output.emit(
         result,
         check_view,

@@ -42,7 +42,7 @@ class Command(NamedTuple):
 def _commands() -> dict[str, Command]:
     """Rows of ``commands.csv`` by name."""
     with Path(__file__).with_name("commands.csv").open(encoding="utf-8", newline="") as file:
-        return {name: Command(*words) for name, *words in list(csv.reader(file))[1:]}
+        return {name: Command(*fields) for name, *fields in list(csv.reader(file))[1:]}
 
 
 #: Commands in the order of the help text.

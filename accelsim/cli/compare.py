@@ -19,6 +19,7 @@ from accelsim.plain import Document, Values, grouped
 
 if TYPE_CHECKING:
     from accelsim.estimation.compare import Comparison
+    from accelsim.estimation.estimate import Estimate
     from accelsim.hardware.profile import DeviceProfile
     from accelsim.report.chart import Bars
     from accelsim.report.operators import OperatorRun
@@ -182,10 +183,13 @@ def _rate_bars(comparison: Comparison) -> Bars:
     runs = {f"{e.workload}, {e.mode}" for e in estimates}
     shared = f"{runs.pop()}: " if len(runs) == 1 else ""
     names = [e.device if shared else f"{e.workload}, {e.mode}: {e.device}" for e in estimates]
-    rates = [e.throughput_per_s or 0.0 for e in estimates]
-    intervals = (e.interval("throughput_per_s") for e in estimates)
-    ends = [
-        (low or rate, high or rate) for rate, (low, high, _) in zip(rates, intervals, strict=True)
-    ]
+    rates, ends = zip(*map(_rate, estimates), strict=True)
     title = f"{shared}samples or sequences per second, with 90 % intervals"
     return Bars(title, "throughput, 1/s", names, rates, ends)
+
+
+def _rate(estimate: Estimate) -> tuple[float, tuple[float, float]]:
+    """Samples per second, 0 where unknown, and the ends of their interval."""
+    rate = estimate.throughput_per_s or 0.0
+    low, high, _ = estimate.interval("throughput_per_s")
+    return rate, (low or rate, high or rate)

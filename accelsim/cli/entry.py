@@ -60,15 +60,15 @@ def main(
         SystemExit: Always, with the exit code.
     """
     _set_up_process()
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    ARGUMENTS.set((*program.split(), *words))
+    argv = sys.argv[1:] if arguments is None else list(arguments)
+    ARGUMENTS.set((*program.split(), *argv))
     written: list[str] = []
     WRITTEN.set(written)
     KEPT.set(
         lambda: f"{', '.join(written) or 'nothing'} was written; the same command starts again"
     )
     try:
-        _run(words, program, command)
+        _run(argv, program, command)
     except AccelsimError as error:
         _fail(error, _INPUT_ERROR)
     except KeyboardInterrupt:
@@ -83,25 +83,26 @@ def main(
     sys.exit(0)
 
 
-def _run(words: list[str], program: str, command: str) -> None:
-    """Run the command that the words name; imports are here, so that Ctrl-C during them ends in a
-    code, too.
+def _run(argv: list[str], program: str, command: str) -> None:
+    """Run the command that the arguments name.
+
+    Imports are here, so that Ctrl-C during them ends in a code, too.
     """
     from accelsim.cli.command_list import COMMANDS, help_page
 
-    if not command and words in (["--help"], ["-h"]):
+    if not command and argv in (["--help"], ["-h"]):
         print(help_page())  # noqa: T201
         return
     from accelsim.cli.app import command_list, command_tree, single_command
 
     if command:
-        single_command(command)(args=words, prog_name=program)
-    if " ".join(words[:2]) in COMMANDS:  # a command of two words
-        words = [" ".join(words[:2]), *words[2:]]
-    name = words[0] if words else ""
+        single_command(command)(args=argv, prog_name=program)
+    if " ".join(argv[:2]) in COMMANDS:  # a command of two argv
+        argv = [" ".join(argv[:2]), *argv[2:]]
+    name = argv[0] if argv else ""
     is_run = name in COMMANDS or name == "--" or _COMPLETED in os.environ
     app = command_tree(name) if is_run else command_list()
-    app(args=words, prog_name="accelsim")
+    app(args=argv, prog_name="accelsim")
 
 
 def _set_up_process() -> None:
@@ -177,8 +178,8 @@ def error_text(error: Exception) -> str:
     if not isinstance(error, AccelsimError):
         hint = f"Set {TRACEBACK_VARIABLE}=1 to see where, and report it."
         text = f"{type(error).__name__}: {text}. This is a fault of accelsim. {hint}"
-    words = (word if len(word) <= _LONGEST_WORD else f"{word[:60]}…" for word in text.split())
-    return visible(" ".join(words))
+    shortened = (w if len(w) <= _LONGEST_WORD else f"{w[:60]}…" for w in text.split())
+    return visible(" ".join(shortened))
 
 
 def _fail(error: Exception, code: int) -> NoReturn:

@@ -19,11 +19,11 @@ def measure_next(
     """Say which runs are worth measuring before you rent a plan's fleet, and their price; or that
     none is.
     """
-    from accelsim.handover.next_runs import measure_next as asked
+    from accelsim.handover.next_runs import measure_next as choose_runs
     from accelsim.report.handover import next_runs_view
 
     with output.progress("planning") as report:
-        result = asked(scenario, learned=learned, runs=runs, months=months, report=report)
+        result = choose_runs(scenario, learned=learned, runs=runs, months=months, report=report)
     rows = result.figures()["runs"]
     columns = ("device", "device_count", "configuration", "run_s", "cost_usd", "line", "benchmark")
     output.emit(result, next_runs_view, rows=rows, columns=columns)

@@ -63,9 +63,11 @@ def list_offers(
     if sort is not None:
         rows = _sorted(rows, sort.replace(*_PER_DEVICE), OFFER_COLUMNS)
     stale = sum(row["is_stale"] for row in rows)
-    note = f"{len(rows)} offers, USD per hour; per unit: one device, or one vCPU of a CPU instance"
-    note += f"; {stale} prices are older than {STALE_DAYS} days" if stale else ""
-    note += "".join(f"\n{line}" for line in _unsure_lines(unsure))
+    notes = [
+        f"{len(rows)} offers, USD per hour; per unit: one device, or one vCPU of a CPU instance"
+    ]
+    notes += [f"; {stale} prices are older than {STALE_DAYS} days"] * bool(stale)
+    note = "\n".join(["".join(notes), *_unsure_lines(unsure)])
     output.emit(rows, offers_table, columns=OFFER_COLUMNS, note=note)
 
 

@@ -20,7 +20,7 @@ _SIDE = "Scenario, saved JSON of plan, serve, train or check, or a line of an en
 @with_output
 def plan_diff(
     output: ResultWriter,
-    words: LineWords,
+    line_words: LineWords,
     load: Annotated[Document, Arrivals],
     price: PriceChoice,
     old: str = argument(_SIDE, "OLD"),
@@ -34,7 +34,7 @@ def plan_diff(
     from accelsim.report.handover import difference_view
 
     with output.progress("comparing"):
-        result = difference(old, new, words.question(load, price), tolerance)
+        result = difference(old, new, line_words.question(load, price), tolerance)
     rows = result.figures()["changes"]
     columns = ("what", "before", "after", "change_fraction", "verdict")
     output.emit(result, difference_view, rows=rows, columns=columns)

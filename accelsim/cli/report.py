@@ -29,8 +29,8 @@ def report(
 
     check_report(out, force=force)
     with progress_bar("writing the page"):
-        found: list[tuple[str, object]] = [(str(path), read_result(path)) for path in results]
-        pages = [(name, _page(name, document)) for name, document in found]
+        documents: list[tuple[str, object]] = [(str(path), read_result(path)) for path in results]
+        pages = [(name, _page(name, document)) for name, document in documents]
         write_page(merged_page(pages, command_text()), out, force=force)
     tell(f"wrote {out}; open it in a browser", dim=True)
 

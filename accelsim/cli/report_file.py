@@ -63,5 +63,4 @@ def command_text() -> str:
     """The command that runs, as a shell takes it; --force is the user's to add again."""
     from accelsim.cli.entry import ARGUMENTS
 
-    words = [word for word in ARGUMENTS.get() if word != "--force"]
-    return shlex.join(words)
+    return shlex.join(word for word in ARGUMENTS.get() if word != "--force")

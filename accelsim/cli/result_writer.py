@@ -12,7 +12,7 @@ from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from accelsim.cli.entry import WRITTEN, tell
 from accelsim.cli.options import with_help
@@ -125,11 +125,7 @@ class ResultWriter:
             plain: The result without the user's own runs, whose changes are shown first; None where
                 none were asked for.
         """
-        data: Any = result.to_dict() if isinstance(result, Result) else result
-        if plain is not None:
-            from accelsim.report.learning import changes
-
-            data |= {"learned": changes(plain.metrics, cast("Result", result).metrics)}
+        data = _plain_data(result, plain)
         flat = rows if rows is not None else [data] if isinstance(data, Mapping) else data
         if self.report is not None:
             self._write_page(data, self.report, page)
@@ -253,6 +249,17 @@ def with_output(command: Callable[..., None], *, hands_over: bool = False) -> Ca
 with_handover = partial(with_output, hands_over=True)
 
 
+def _plain_data(result: object, plain: Result | None) -> Any:
+    """What JSON holds of a result, with what the user's own runs changed of it."""
+    if not isinstance(result, Result):
+        return result
+    if plain is None:
+        return result.to_dict()
+    from accelsim.report.learning import changes
+
+    return result.to_dict() | {"learned": changes(plain.metrics, result.metrics)}
+
+
 def _listing(columns: str, rows: Rows) -> RenderableType:
     from accelsim.report.listing import Listing
 
@@ -321,8 +328,8 @@ def _show(console: Console, view: RenderableType) -> None:
     from accelsim.files.formats import visible
 
     drawn = [
-        part if part.control else Segment(visible(part.text), part.style)
-        for part in console.render(view)
+        segment if segment.control else Segment(visible(segment.text), segment.style)
+        for segment in console.render(view)
     ]
     console.print(Segments(drawn), end="")
 

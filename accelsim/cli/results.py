@@ -53,15 +53,15 @@ def pareto_results(
     from accelsim.exploration.sweeps.results import pareto, points, points_at
     from accelsim.report.sweep_page import drawn_places, pareto_page
 
-    words = objectives.split(",")
-    frame = points(folder, where, words)
-    front = points_at(folder, pareto(frame, words).index.tolist())
+    figures = objectives.split(",")
+    frame = points(folder, where, figures)
+    front = points_at(folder, pareto(frame, figures).index.tolist())
 
     def page(_: object, command: str) -> Page:
         drawn = points_at(folder, drawn_places(frame))
-        return pareto_page(drawn, front, words, command, len(frame))
+        return pareto_page(drawn, front, figures, command, len(frame))
 
-    _emit(output, front, words, page=page)
+    _emit(output, front, figures, page=page)
 
 
 @results.command("pivot")

@@ -79,7 +79,7 @@ class Surroundings:
 def train(
     output: ResultWriter,
     around: Surroundings,
-    place: Annotated[Document, TrainingPlace, PlanWords],
+    setup: Annotated[Document, TrainingPlace, PlanWords],
     amounts: Annotated[Document, RunLength, Limits],
     run: RunOptions,
     price: PriceChoice,
@@ -95,7 +95,7 @@ def train(
 
     conditions, of_length = parse_conditions(around.conditions)
     training, trace = run.training, around.trace
-    plan_words, most = _taken(PlanWords, place), _taken(Limits, amounts)
+    plan_words, most = _taken(PlanWords, setup), _taken(Limits, amounts)
     search = plan_words.pop("search", False)
     plan = _plan(plan_words.pop("plan", None), **plan_words, lora_rank=training.lora_rank)
     run = replace(run, training=replace(training, lora_rank=None))
@@ -107,7 +107,7 @@ def train(
         "budget_usd": most.get("budget"),
     }
     price = replace(price, offer=around.offer)
-    keywords = {"length": length, "conditions": conditions, **place}
+    keywords = {"length": length, "conditions": conditions, **setup}
     is_recorded = trace is not None or output.report is not None
     with output.progress("search", "groups", is_shown=search) as report:
         result = estimate_training(
@@ -182,14 +182,14 @@ def _plan(plan: str | None, **options: object) -> str:
     from accelsim.training.plan import parse_plan
 
     fields_named = parse_plan(plan or "")
-    words = [plan] if plan else []
+    texts = [plan] if plan else []
     for name, value in options.items():
         if value is not None and name in fields_named:
             allowed = f"no value beside {name} in --plan"
             raise InvalidValueError(name, value, allowed, "Give one of them.")
         if value is not None:
-            words.append(f"{name}={value}")
-    return ",".join(words)
+            texts.append(f"{name}={value}")
+    return ",".join(texts)
 
 
 def _length(amounts: Document, most: Document) -> RunLength | None:

@@ -111,14 +111,11 @@ def hidden(question: str) -> set[str]:
 def _control(flag: Parameter, learned: Sequence[str]) -> Control | None:
     """The control of a flag; None where it takes a path."""
     info, entry, options = flag.annotation.__metadata__
-    annotation = flag.annotation.__origin__
-    kind = (get_args(annotation) or (annotation,))[0]
+    kind = _kind(flag.annotation.__origin__)
     is_first = flag.name in _FIRST
     choices = learned if flag.name == "learned" else ()
     if (kind is Path or "FILE" in str(info.metavar)) and not (is_first or choices):
         return None
-    if kind is Path:
-        kind = str
     if flag.name in COMPLETIONS:
         choices = COMPLETIONS[flag.name]("")
     return Control(
@@ -126,11 +123,17 @@ def _control(flag: Parameter, learned: Sequence[str]) -> Control | None:
         _flag_of(flag.name, info),
         info.help,
         MAIN if is_first else _group(options),
-        kind if kind in (int, float, bool, str) else list,
+        str if kind is Path else kind,
         None if flag.default is Parameter.empty else flag.default,
         choices,
         entry.metadata["within"],
     )
+
+
+def _kind(annotation: object) -> type:
+    """What a flag's value is first of all; a list of several."""
+    kind = (get_args(annotation) or (annotation,))[0]
+    return kind if kind in (int, float, bool, str, Path) else list
 
 
 def _flag_of(name: str, info: ArgumentInfo | OptionInfo) -> str:

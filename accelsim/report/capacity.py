@@ -78,7 +78,7 @@ def capacity_view(result: CapacityPlan) -> RenderableType:
     shortened = (textwrap.shorten(text, 160, placeholder=" ...") for text in result.warnings)
     return Group(
         Text(document["reason"]),
-        *(part for table in tables if table.rows for part in ("", table)),
+        *(view for table in tables if table.rows for view in ("", table)),
         *notes(shortened),
     )
 

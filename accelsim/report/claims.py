@@ -96,11 +96,11 @@ def scenario_command(scenario: Values) -> str:
     if "model" not in run or "check_memory" in run:
         return ", ".join(f"{name} {value}" for name, value in scenario.items())
     command = "train" if {"gpus", "cluster"} & set(run) else "estimate"
-    words = ["accelsim", command, str(run.pop("model"))]
+    command_words = ["accelsim", command, str(run.pop("model"))]
     if command == "train":
         run.pop("mode", None)
     over = scenario.get("over")
-    text = shlex.join([*words, *_flags(run)])
+    text = shlex.join([*command_words, *_flags(run)])
     return text if over is None else f"{text}; over the same with {' '.join(_flags(over))}"
 
 

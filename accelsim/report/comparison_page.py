@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from accelsim.economics.load_cost import LoadOption
 from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
@@ -43,6 +43,8 @@ _COLUMNS = (
     "bound",
     *GOALS,
 )
+#: Rows by model and mode.
+Runs: TypeAlias = Mapping[tuple[str, str], Rows]
 #: Points of a trace at most, and of a page's traces of one kind.
 _MOST_POINTS = 5_000
 _MOST_DRAWN = 10_000
@@ -75,31 +77,21 @@ def comparison_page(
     """
     rows = _named(uniform_rows(rows, _COLUMNS))
     names, models = (
-        list(dict.fromkeys(row[key] for row in rows)) for key in ("device", "workload")
+        list(dict.fromkeys(map(itemgetter(key), rows))) for key in ("device", "workload")
     )
     profiles = known_devices(names) if devices is None else devices
     bounds = {"latency_s": slo_s, "cost_usd_per_1000": budget_usd}
     limits = {figure: most for figure, most in bounds.items() if most is not None}
-    answered = _answered(rows)
     by_run = grouped(rows, itemgetter("workload", "mode"))
-    groups = [(f"{model}, {mode}", group) for (model, mode), group in by_run.items()]
-    inference = [(index, group) for index, group in enumerate(by_run) if group[1] == "inference"]
-    most_points = min(_MOST_POINTS, _MOST_DRAWN // max(len(groups), 1))
+    answered = _answered(rows)
     sections = [
-        *(
-            _pareto(f"pareto-{index}", title, group, limits, most_points)
-            for index, (title, group) in enumerate(groups)
-        ),
+        *_fronts(by_run, limits),
         *_front_sections(operators or {}),
-        *(
-            break_even_section(by_run[run], profiles, f"break-even-{index}")
-            for index, run in inference
-        ),
-        *(_offers(f"offers-{index}", title, group) for index, (title, group) in enumerate(groups)),
+        *_costs(by_run, profiles),
         accuracy_section(profile.name for profile in profiles),
         *provenance_sections(answered, profiles),
     ]
-    decision = (_decision(title, group, limits) for title, group in groups)
+    decision = (_decision(f"{run[0]}, {run[1]}", group, limits) for run, group in by_run.items())
     warnings = (text for row in answered for text in row.get("warnings") or ())
     title = f"{', '.join(models)} on {len(names):,} devices"
     return Page.of(title, decision, sections, command, warnings)
@@ -108,6 +100,14 @@ def comparison_page(
 def _answered(rows: Iterable[Values]) -> list[Values]:
     """Rows with a time."""
     return [row for row in rows if row["reason"] is None and row["latency_s"] is not None]
+
+
+def _fronts(by_run: Runs, limits: Mapping[str, float]) -> Iterator[Section]:
+    """Time, cost and energy of each model and mode."""
+    most_points = min(_MOST_POINTS, _MOST_DRAWN // max(len(by_run), 1))
+    for index, ((model, mode), rows) in enumerate(by_run.items()):
+        title = f"{model}, {mode}: time, cost and energy"
+        yield _pareto(f"pareto-{index}", title, rows, limits, most_points)
 
 
 def _front_sections(
@@ -120,6 +120,21 @@ def _front_sections(
         for column in ("kind", "layer"):
             title = f"{model}, {mode}: energy by {column} on the front"
             yield energy_section(runs, column, name=f"energy-{column}-{index}", title=title)
+
+
+def _costs(by_run: Runs, profiles: Sequence[DeviceProfile]) -> Iterator[Section | None]:
+    """Cost of a load of each model's inference, then cost and carbon of each at every offer."""
+    for index, ((_, mode), rows) in enumerate(by_run.items()):
+        if mode == "inference":
+            yield break_even_section(rows, profiles, f"break-even-{index}")
+    for index, ((model, mode), rows) in enumerate(by_run.items()):
+        title = f"{model}, {mode}: cost and carbon by offer"
+        rates = {
+            row["device"]: (row["device"], row["throughput_per_s"], row["energy_per_sample_j"])
+            for row in sorted(rows, key=lambda row: row["throughput_per_s"] or 0.0)
+            if row["reason"] is None
+        }
+        yield offers_section(list(rates.values()), name=f"offers-{index}", title=title)
 
 
 def _named(rows: Rows) -> list[Values]:
@@ -177,7 +192,7 @@ def _pareto(
     priced = [row for row in answered if row["cost_usd_per_1000"] is not None]
     beaten = [row for row in priced if id(row) not in front]
     best = [row for row in priced if id(row) in front]
-    drawn_beaten, drawn_best = (group[:: len(group) // most_points + 1] for group in (beaten, best))
+    drawn_beaten, drawn_best = _thinned(beaten, most_points), _thinned(best, most_points)
     most_energy_j = max((row["energy_per_sample_j"] or 0.0 for row in priced), default=0.0) or 1.0
     traces = [
         _points("beaten", drawn_beaten, most_energy_j, "#7f8a94"),
@@ -201,7 +216,12 @@ def _pareto(
     ordered = sorted(rows, key=lambda row: id(row) not in front)
     cells = [_cells(row, id(row) in front) for row in ordered]
     picture = figure(traces, "time of one batch", "USD per 1,000", "xy")
-    return Section.of(name, f"{title}: time, cost and energy", columns, cells, text, picture)
+    return Section.of(name, title, columns, cells, text, picture)
+
+
+def _thinned(rows: Rows, most: int) -> Rows:
+    """Every so many of the rows, so that they are no more than a figure holds."""
+    return rows[:: len(rows) // most + 1]
 
 
 def _cells(row: Values, is_on_front: bool) -> Document:
@@ -310,14 +330,3 @@ def _load_option(row: Values, device: DeviceProfile | None) -> LoadOption | None
     return LoadOption(
         f"{name}, bought at {usd(price_usd)}", rate_per_s, hourly_usd + electricity_usd
     )
-
-
-def _offers(name: str, title: str, rows: Rows) -> Section | None:
-    """Cost and carbon of a model and mode at every offer of the devices that run it."""
-    rates = {
-        row["device"]: (row["device"], row["throughput_per_s"], row["energy_per_sample_j"])
-        for row in sorted(rows, key=lambda row: row["throughput_per_s"] or 0.0)
-        if row["reason"] is None
-    }
-    title = f"{title}: cost and carbon by offer"
-    return offers_section(list(rates.values()), name=name, title=title)

@@ -11,7 +11,7 @@ from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.quantity import Writer
 from accelsim.report.columns import Cell
-from accelsim.report.page import DataTable, Section, axis, figure, trace
+from accelsim.report.page import Section, axis, figure, trace
 from accelsim.report.parts import COLOURS, short
 
 if TYPE_CHECKING:
@@ -69,19 +69,21 @@ def curves_section(
             for time, value in _changes(edges.tolist(), values.tolist())
         ]
     beside, right = (
-        axis(", ".join(curve.name for curve in part), rangemode="tozero")
-        for part in (curves[:left], curves[left:])
+        axis(", ".join(curve.name for curve in group), rangemode="tozero")
+        for group in (curves[:left], curves[left:])
     )
     # else its ticks are the left axis's, at odd values
     right |= {"tickmode": "auto", "overlaying": "y", "side": "right", "showgrid": False}
     time = axis("time", ticksuffix="s", minexponent=0)
-    peaks = ", ".join(f"{one.name} at most {one.write(one.steps.maximum)}" for one in curves)
-    is_coarse = any(len(one.steps.time_s) > _MAX_STEPS for one in curves)
+    peaks = ", ".join(
+        f"{curve.name} at most {curve.write(curve.steps.maximum)}" for curve in curves
+    )
+    is_coarse = any(len(curve.steps.time_s) > _MAX_STEPS for curve in curves)
     parts = f"; means of {_MAX_STEPS - 1:,} equal parts" if is_coarse else ""
-    said = f"{text}{parts}; {peaks}." if curves else "Unknown."
-    table = DataTable.of("quantity | >from=from_s | >value", rows, most=len(rows))
-    drawn = figure(traces, xaxis=time, yaxis=beside, yaxis2=right)
-    return Section(name, title, table, said, drawn)
+    text = f"{text}{parts}; {peaks}." if curves else "Unknown."
+    picture = figure(traces, xaxis=time, yaxis=beside, yaxis2=right)
+    columns = "quantity | >from=from_s | >value"
+    return Section.of(name, title, columns, rows, text, picture, most=len(rows))
 
 
 def _changes(times: Sequence[float], values: Sequence[float]) -> Iterator[tuple[float, float]]:

@@ -153,9 +153,8 @@ class Listing:
             )
         table.columns[0].min_width = self.first_width or None
         for index, row in enumerate(self.rows):
-            cells = (row[column] for column in columns)
-            drawn = (Wrapped(cell) if isinstance(cell, str) else cell for cell in cells)
-            table.add_row(*drawn, style=self.styles[index] if self.styles else None)
+            cells = (_drawn(row[column]) for column in columns)
+            table.add_row(*cells, style=self.styles[index] if self.styles else None)
         return table
 
 
@@ -214,6 +213,10 @@ def pairs(
 def one_line(text: str) -> str:
     """A name that has several lines takes one, so that no line of a table is its own."""
     return text.replace("\n", "\\n")
+
+
+def _drawn(cell: str | Text) -> Wrapped | Text:
+    return Wrapped(cell) if isinstance(cell, str) else cell
 
 
 def _cell_text(cell: str | Cell) -> str:

@@ -25,8 +25,8 @@ def markdown(view: RenderableType) -> str:
 
 def _blocks(view: RenderableType) -> Iterator[str]:
     if isinstance(view, Group):
-        for part in view.renderables:
-            yield from _blocks(part)
+        for member in view.renderables:
+            yield from _blocks(member)
     elif isinstance(view, Panel):
         yield f"## {_cell(view.title or '')}"
         yield from _blocks(view.renderable)

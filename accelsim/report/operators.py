@@ -43,18 +43,18 @@ class OperatorRun:
         device: Where they run.
         precision: Format whose peak is the roof.
         frame: A row for each: path, name, kind, bound, time_s, energy_j, flop and bytes.
-        words: What tells it from other runs; the device's name if empty.
+        step: What tells it from other runs; the device's name if empty.
     """
 
     device: DeviceProfile
     precision: str
     frame: pd.DataFrame
-    words: str = ""
+    step: str = ""
 
     @property
     def name(self) -> str:
         """What it is called beside others."""
-        return self.words or self.device.name
+        return self.step or self.device.name
 
     @property
     def peak_flop_per_s(self) -> float | None:
@@ -157,7 +157,7 @@ def _drawn_text(run: OperatorRun, placed: pd.DataFrame, shown: pd.DataFrame) -> 
 
 def _kind_of_run(runs: Sequence[OperatorRun]) -> str:
     """What tells runs apart."""
-    return "step" if runs[0].words else "device"
+    return "step" if runs[0].step else "device"
 
 
 def layers_of(paths: Sequence[str]) -> FloatArray:

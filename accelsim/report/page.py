@@ -350,14 +350,19 @@ def figure(
 
 def _log_ticks(data: Iterable[Document], name: str, title: str) -> Document:
     """A logarithmic axis with ticks at 1, 2, 5 and 10, or at 1 and 10 where it is long."""
-    values = (value for drawn in data for value in drawn[name])
-    positive = [value for value in values if isinstance(value, int | float) and value > 0]
-    low, high = (math.floor(math.log10(end(positive, default=1.0))) for end in (min, max))
+    values = _positive(data, name) or [1.0]
+    low, high = (math.floor(math.log10(end(values))) for end in (min, max))
     steps = (1, 2, 5) if high - low < _SHORT_DECADES else (1,)
     decades = range(low - _SPARE_DECADES, high + 1 + _SPARE_DECADES)
     ticks = [step * 10.0**decade for decade in decades for step in steps]
     write = duration if "time" in title else number
     return {"type": "log", "tickvals": ticks, "ticktext": [_tick(write(tick)) for tick in ticks]}
+
+
+def _positive(data: Iterable[Document], name: str) -> list[float]:
+    """Numbers above 0 that traces have on an axis."""
+    values = (value for drawn in data for value in drawn[name])
+    return [value for value in values if isinstance(value, int | float) and value > 0]
 
 
 def _tick(text: str) -> str:

@@ -75,9 +75,9 @@ def _builder(document: object) -> Builder:
         return _of_kind(str(document.get("kind", "")), document)
     if not isinstance(document, list) or not all(isinstance(row, Mapping) for row in document):
         raise InputError("no result: expected a mapping or a list of mappings, as --format json")
-    for columns, place in _ROWS.items():
+    for columns, path in _ROWS.items():
         if document and all(columns <= set(row) for row in document):
-            return _function(place)
+            return _function(path)
     return _rows_page
 
 
@@ -109,8 +109,8 @@ def _of_kind(kind: str, document: Values) -> Builder:
     return _mapping_page if section_of is None else _function(section_of)
 
 
-def _function(place: str) -> Builder:
-    module, _, name = place.partition(".")
+def _function(path: str) -> Builder:
+    module, _, name = path.partition(".")
     build: Builder = vars(import_module(f"accelsim.report.{module}"))[name]
     return build
 
@@ -158,7 +158,7 @@ def _mapping_page(document: Values, command: str) -> Page:
         *provenance_sections([document], devices),
     ]
     title = _title(document, command)
-    figures = {name: one.get("value") for name, one in metrics.items()} or flat
+    figures = {name: metric.get("value") for name, metric in metrics.items()} or flat
     decision = [f"{': '.join(filter(None, (title, _first_figures(figures))))}."]
     return Page.of(title, decision, sections, command, document.get("warnings") or ())
 
@@ -195,6 +195,6 @@ def _rows_page(rows: Rows, command: str) -> Page:
     )
 
 
-def _is_word(part: str) -> bool:
+def _is_word(word: str) -> bool:
     """Whether a part of a command is no option."""
-    return not part.startswith("-")
+    return not word.startswith("-")

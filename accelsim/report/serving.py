@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
@@ -70,7 +71,7 @@ def serving_view(result: ServingResult) -> RenderableType:
         if (times := result.figures()[name]).get("mean") is not None
         and (name != "ttft_s" or result.output_tokens_per_s)
     ]
-    titles = " | ".join(f">{part}={{{part}:s}}" for part in result.e2e_s)
+    titles = " | ".join(f">{name}={{{name}:s}}" for name in result.e2e_s)
     return panel(
         f"{result.workload} on {result.deployed}",
         _figures(result),
@@ -96,13 +97,19 @@ def _figures(r: ServingResult) -> list[tuple[str, str]]:
         values["power"] = say("{average_power_w} on average, {peak_power_w} at most", values)
     if r.cost_usd_per_1000_requests is not None:
         values["paid"] = offer_words(r.offer)
-    pools = r.pools if len(r.pools) > 1 else [p for p in r.pools if p["cold_start_s"] is not None]
     return [
         *filled(_LINES, values),
-        *(("pool", _pool(pool)) for pool in pools),
-        *(("class", say(_CLASS, row)) for row in r.classes),
+        *_pools_and_classes(r),
         *(("caution", text) for text in r.warnings),
     ]
+
+
+def _pools_and_classes(r: ServingResult) -> Iterator[tuple[str, str]]:
+    for pool in r.pools:
+        if len(r.pools) > 1 or pool["cold_start_s"] is not None:
+            yield "pool", _pool(pool)
+    for row in r.classes:
+        yield "class", say(_CLASS, row)
 
 
 def _load(r: ServingResult) -> Document:

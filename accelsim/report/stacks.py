@@ -146,7 +146,15 @@ def stack_view(document: Values) -> RenderableType:
     )
     if d["trainer"]:
         text += f"{_trainer(d['trainer'])}\n"
-    rows = {
+    rows = {"ratios": d["ratios"], **_stack_rows(d)}
+    tables = [Listing.of(columns, rows[name]) for name, columns in _TABLES.items()]
+    shown = (part for table in tables if table.rows for part in (table, ""))
+    return Group(heading(d), Text(text), *shown)
+
+
+def _stack_rows(d: Values) -> dict[str, Rows]:
+    """Rows of a stack's tables, with what they say in words."""
+    return {
         "versions": [{**version, "differs": _differences(version)} for version in d["versions"]],
         "ways": [{"name": name, **way} for name, way in d["ways"].items()],
         "layouts": [
@@ -154,15 +162,11 @@ def stack_view(document: Values) -> RenderableType:
             | {"source": layout["source"]}
             for name, layout in d["layouts"].items()
         ],
-        "ratios": d["ratios"],
         "spreads": [
             {**spread, "spread": _spread(spread["log_sigma"]), "behind": spread["rows"] or "none"}
             for spread in d["spreads"]
         ],
     }
-    tables = [Listing.of(columns, rows[name]) for name, columns in _TABLES.items()]
-    shown = (part for table in tables if table.rows for part in (table, ""))
-    return Group(heading(d), Text(text), *shown)
 
 
 def _trainer(trainer: Values) -> str:

@@ -156,9 +156,7 @@ def _values(e: Estimate, device: DeviceProfile) -> Document:
     short = (
         "DOES NOT FIT, {memory_short_bytes} short of the {memory_available_bytes} a run can have"
     )
-    held = [(name, e.memory.get(part)) for part, name in _MEMORY_PARTS.items()]
-    of_steps = {0: "samples", 1: "denoising steps"}.get(e.steps, "images")
-    items = "sequences" if e.seq_len else of_steps
+    items = _items(e)
     return {
         **e.with_intervals(),
         **({} if e.output_len else dict.fromkeys(_GENERATION)),
@@ -170,7 +168,7 @@ def _values(e: Estimate, device: DeviceProfile) -> Document:
         "limit_w": limit_w and limit_w * device.joined_count,
         "scope": device.scope,
         "verdict": "fits" if e.fits else say(short, e.figures()),
-        "memory_parts": ", ".join(f"{name} {size(value)}" for name, value in held if value),
+        "memory_parts": _memory_parts(e),
         "would_fit": "; or ".join(map(str, e.would_fit)),
         "limit": _limit_text(e, e.bound or ""),
         "basis": tier_words(e.tier) if e.evidence is None else e.evidence.sentence,
@@ -239,6 +237,19 @@ def batches_view(curve: BatchCurve) -> RenderableType:
 
 def _short_limit(e: Estimate) -> str:
     return _SHORT_LIMITS.get(e.bound or "", e.bound or UNKNOWN)
+
+
+def _memory_parts(e: Estimate) -> str:
+    """What holds the memory."""
+    held = ((name, e.memory.get(part)) for part, name in _MEMORY_PARTS.items())
+    return ", ".join(f"{name} {size(held_bytes)}" for name, held_bytes in held if held_bytes)
+
+
+def _items(e: Estimate) -> str:
+    """What a batch has: sequences, images of diffusion, or samples."""
+    if e.seq_len:
+        return "sequences"
+    return {0: "samples", 1: "denoising steps"}.get(e.steps, "images")
 
 
 def _limit_text(e: Estimate, bound: str) -> str:
@@ -325,6 +336,8 @@ def _group_view(rows: Sequence[ComparisonRow], winners: Leaders) -> RenderableTy
     if estimates:
         views.append(_running(estimates, compiled, width, winners))
         views += notes(_remarks(estimates, winners))
+        widened = filter(widened_words, estimates)
+        views += notes(f"{e.device}: {e.precision} {widened_words(e)}" for e in widened)
     reasons = [
         (row.device, row.reason.removeprefix(f"{row.device} "))
         for row in rows
@@ -334,9 +347,7 @@ def _group_view(rows: Sequence[ComparisonRow], winners: Leaders) -> RenderableTy
         views.append(pairs(reasons, gap=1, style="", min_width=width))
     if compiled:
         views += notes([_COMPILED_NOTE])
-    if len({e.precision for e in estimates}) > 1:
-        views += notes([_MIXED_PRECISION])
-    return Group(*views, *notes(_hosts(estimates)))
+    return Group(*views, *notes(_differences(estimates)))
 
 
 def _title(rows: Sequence[ComparisonRow]) -> Text:
@@ -393,14 +404,14 @@ def _remarks(estimates: Sequence[Estimate], winners: Leaders) -> Iterator[str]:
     yield interval_words(estimates)
     leading = {device for devices in winners.values() for device in devices}
     for e in estimates:
-        if e.evidence and e.evidence.is_far and e.device in leading:
+        if e.device in leading and e.evidence and e.evidence.is_far:
             yield f"{e.device}: {e.warnings[-1]}"
-    for e in estimates:
-        if widened := widened_words(e):
-            yield f"{e.device}: {e.precision} {widened}"
 
 
-def _hosts(estimates: Sequence[Estimate]) -> Iterator[str]:
+def _differences(estimates: Sequence[Estimate]) -> Iterator[str]:
+    """What devices that are compared do not have in common: formats and hosts."""
+    if len({e.precision for e in estimates}) > 1:
+        yield _MIXED_PRECISION
     for e in estimates:
         if e.host:
             layers = f"{e.host_layer_count} layers" if e.host_layer_count else "what it cannot"

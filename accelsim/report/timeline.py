@@ -11,7 +11,7 @@ import numpy as np
 from accelsim.frozen import frozen
 from accelsim.plain import Document
 from accelsim.quantity import percent
-from accelsim.report.page import DataTable, Section, axis, figure, label
+from accelsim.report.page import Section, axis, figure, label
 from accelsim.report.parts import COLOURS, short
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ def timeline_section(
     busy = ", ".join(
         f"{name} busy {percent(timeline.utilisation(name))}" for name in used[:_MOST_SAID]
     )
-    said = f"{text}, {len(timeline):,} spans, {len(spans):,} drawn; {busy}."
+    text = f"{text}, {len(timeline):,} spans, {len(spans):,} drawn; {busy}."
     columns = "resource | operator=name | >start=start_s | >busy for=busy_s"
-    table = DataTable.of(columns, [asdict(span) for span in spans], summed="busy_s")
-    return Section("timeline", title, table, said, drawn)
+    rows = [asdict(span) for span in spans]
+    return Section.of("timeline", title, columns, rows, text, drawn, summed="busy_s")
 
 
-def _trace(name: str, spans: list[_Span], place: int) -> Document:
+def _trace(name: str, spans: list[_Span], index: int) -> Document:
     return {
         "type": "bar",
         "orientation": "h",
@@ -85,7 +85,7 @@ def _trace(name: str, spans: list[_Span], place: int) -> Document:
         "text": [label(span.name) for span in spans],
         "textposition": "none",
         "hovertemplate": "%{text}<br>%{base:.4s}s + %{x:.4s}s<extra></extra>",
-        "marker": {"color": COLOURS[place % len(COLOURS)], "line": {"width": 0}},
+        "marker": {"color": COLOURS[index % len(COLOURS)], "line": {"width": 0}},
     }
 
 
@@ -99,16 +99,16 @@ def _spans(timeline: Timeline) -> Iterator[_Span]:
         rows = rows[np.argsort(timeline.start_s[rows], kind="stable")]
         start, length = timeline.start_s[rows], timeline.duration_s[rows]
         names = [timeline.names[name] for name in timeline.name[rows].tolist()]
-        first = np.arange(len(rows))
+        starts = np.arange(len(rows))
         if len(rows) > limit:
-            part = (start * limit / timeline.makespan_s).astype(np.int64)
-            first = np.flatnonzero(np.diff(part, prepend=-1))
-        count = np.diff(np.append(first, len(rows)))
-        busy = np.add.reduceat(length, first) if len(rows) else length
-        kinds = timeline.category[rows][first]
-        columns = (first, count, kinds, start[first], busy)
-        for place, joined, kind, begins, lasts in zip(
+            bins = (start * limit / timeline.makespan_s).astype(np.int64)
+            starts = np.flatnonzero(np.diff(bins, prepend=-1))
+        count = np.diff(np.append(starts, len(rows)))
+        busy = np.add.reduceat(length, starts) if len(rows) else length
+        kinds = timeline.category[rows][starts]
+        columns = (starts, count, kinds, start[starts], busy)
+        for row, joined, kind, start_s, busy_s in zip(
             *(column.tolist() for column in columns), strict=True
         ):
-            name = names[place] if joined == 1 else f"{names[place]} and {joined - 1} more"
-            yield _Span(resource, timeline.categories[kind], name, begins, lasts)
+            name = names[row] if joined == 1 else f"{names[row]} and {joined - 1} more"
+            yield _Span(resource, timeline.categories[kind], name, start_s, busy_s)
