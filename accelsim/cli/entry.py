@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from io import TextIOWrapper
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from accelsim.errors import AccelsimError, AccelsimWarning
 
@@ -154,10 +154,12 @@ def end_if_partial(warnings: Iterable[str]) -> None:
             end_interrupted(f"the result is partial: {warning}")
 
 
-def _caution(message: Warning | str, category: type[Warning], *position: Any) -> None:
+def _caution(
+    message: Warning | str, category: type[Warning], filename: str, line: int, *_: object
+) -> None:
     """Show a warning of accelsim's as a line; others as Python does."""
     if not issubclass(category, AccelsimWarning):
-        sys.stderr.write(warnings.formatwarning(message, category, *position[:2]))
+        sys.stderr.write(warnings.formatwarning(message, category, filename, line))
         return
     from accelsim.files.formats import visible
 
@@ -189,12 +191,13 @@ def _fail(error: Exception, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def tell(text: str, **style: Any) -> None:
+def tell(text: str, fg: str | None = None, *, dim: bool | None = None) -> None:
     """Say something on standard error; lines of a terminal break between words.
 
     Args:
         text: What.
-        style: As `typer.secho` takes it.
+        fg: Its colour, as `typer.secho` takes it.
+        dim: Whether it is dim.
     """
     import typer
 
@@ -205,4 +208,4 @@ def tell(text: str, **style: Any) -> None:
         width = get_terminal_size().columns
         lines = TextWrapper(width, break_long_words=False, break_on_hyphens=False)
         text = "\n".join(map(lines.fill, text.splitlines()))
-    typer.secho(text, err=True, **style)
+    typer.secho(text, err=True, fg=fg, dim=dim)

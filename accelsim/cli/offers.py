@@ -63,11 +63,10 @@ def list_offers(
     if sort is not None:
         rows = _sorted(rows, sort.replace(*_PER_DEVICE), OFFER_COLUMNS)
     stale = sum(row["is_stale"] for row in rows)
-    notes = [
-        f"{len(rows)} offers, USD per hour; per unit: one device, or one vCPU of a CPU instance"
-    ]
-    notes += [f"; {stale} prices are older than {STALE_DAYS} days"] * bool(stale)
-    note = "\n".join(["".join(notes), *_unsure_lines(unsure)])
+    note = f"{len(rows)} offers, USD per hour; per unit: one device, or one vCPU of a CPU instance"
+    if stale:
+        note += f"; {stale} prices are older than {STALE_DAYS} days"
+    note = "\n".join([note, *_unsure_lines(unsure)])
     output.emit(rows, offers_table, columns=OFFER_COLUMNS, note=note)
 
 

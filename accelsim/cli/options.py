@@ -14,12 +14,15 @@ from functools import wraps
 from importlib import import_module
 from inspect import Parameter, Signature, signature
 from keyword import iskeyword
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from accelsim.option import REQUIRED, TYPES, described
 from accelsim.plain import Document
+
+#: A field of a class of options, or the default of a command's parameter.
+OptionField: TypeAlias = "Field[Any]"
 
 
 def _completion(module: str, names: str) -> Callable[[str], list[str]]:
@@ -86,7 +89,7 @@ def _flags(parameters: Iterable[Parameter], own_names: set[str]) -> Iterator[Par
                 yield _flag(_name(entry), _type(kind, entry), entry, kind)
 
 
-def _argument(parameter: Parameter, values: Document, shared: Document) -> Any:
+def _argument(parameter: Parameter, values: Document, shared: Document) -> object:
     """What a command's parameter is, made of the flags' values; classes take theirs away."""
     kinds = _classes(parameter.annotation)
     if kinds:
@@ -96,7 +99,7 @@ def _argument(parameter: Parameter, values: Document, shared: Document) -> Any:
     return _read(parameter.name, entry, value) if isinstance(entry, Field) else value
 
 
-def _classes(annotation: Any) -> tuple[type, ...]:
+def _classes(annotation: object) -> tuple[type, ...]:
     """Classes of options that a parameter is made of."""
     if isinstance(annotation, type) and is_dataclass(annotation):
         return (annotation,)
@@ -104,14 +107,14 @@ def _classes(annotation: Any) -> tuple[type, ...]:
     return tuple(kind for kind in metadata if isinstance(kind, type))
 
 
-def _name(entry: Field[Any]) -> str:
+def _name(entry: OptionField) -> str:
     """Name of the parameter that a field is; its own where the flag is a word of Python."""
     flags = entry.metadata["flags"] or entry.name
     name = str(flags.split()[0].removeprefix("--").replace("-", "_"))
     return entry.name if iskeyword(name) else name
 
 
-def _type(kind: type, entry: Field[Any]) -> Any:
+def _type(kind: type, entry: OptionField) -> Any:
     """Type of a flag's value; the first that the field may have."""
     if entry.metadata["parse"]:
         return str | None
@@ -121,7 +124,7 @@ def _type(kind: type, entry: Field[Any]) -> Any:
     return named | None if "None" in text else named
 
 
-def _flag(name: str, kind: Any, entry: Field[Any], of: type | None = None) -> Parameter:
+def _flag(name: str, kind: Any, entry: OptionField, of: type | None = None) -> Parameter:
     """A parameter that the parser makes a flag or an argument of.
 
     Its annotation holds the field and the class of options that it is of, too.
@@ -141,7 +144,7 @@ def _flag(name: str, kind: Any, entry: Field[Any], of: type | None = None) -> Pa
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _shown_default(kind: Any, flags: str, entry: Field[Any]) -> Any:
+def _shown_default(kind: object, flags: str, entry: OptionField) -> object:
     """A field's default as the flag's text or value is."""
     default, scale = entry.default, entry.metadata["scale"]
     if entry.metadata["parse"]:
@@ -151,7 +154,7 @@ def _shown_default(kind: Any, flags: str, entry: Field[Any]) -> Any:
     return default / scale if scale and default is not None else default
 
 
-def _read(name: str, entry: Field[Any], value: Any) -> Any:
+def _read(name: str, entry: OptionField, value: Any) -> object:
     """What a flag's value stands for."""
     parse, scale = entry.metadata["parse"], entry.metadata["scale"]
     if value is None:
@@ -161,7 +164,7 @@ def _read(name: str, entry: Field[Any], value: Any) -> Any:
     return parse(name, value) if parse else value * scale if scale else value
 
 
-def _value(entry: Field[Any], values: Document) -> Any:
+def _value(entry: OptionField, values: Document) -> object:
     """What was given of a field; None for its default, and where an earlier parameter took it."""
     name = _name(entry)
     value = values.pop(name, None)
@@ -170,7 +173,7 @@ def _value(entry: Field[Any], values: Document) -> Any:
     return _read(name, entry, value)
 
 
-def _made(kind: type, values: Document) -> Any:
+def _made(kind: type, values: Document) -> object:
     """Options of a class."""
     fields_given: Document = {}
     for entry in fields(kind):

@@ -38,7 +38,7 @@ def _spot(name: str, text: str) -> OutagePolicy:
 
 
 @frozen
-class Asked:
+class LoadOptions:
     """What is asked of a load, and written of it."""
 
     duration: float | None = option(
@@ -93,7 +93,7 @@ class Asked:
 @with_handover
 def serve(
     output_writer: ResultWriter,
-    ask: Asked,
+    load_options: LoadOptions,
     load: Annotated[Document, Arrivals],
     options: ServingOptions,
     prefill: PrefillOptions,
@@ -110,23 +110,25 @@ def serve(
     elif prefill != PrefillOptions():
         allowed = "a device, beside --prefill-replicas, --prefill-tp and --kv-link"
         raise InvalidValueError("prefill_device", None, allowed, "Name the prompts' device.")
-    options = replace(options, outages=ask.outages())
-    for path in filter(None, (ask.requests_out, ask.trace)):
+    options = replace(options, outages=load_options.outages())
+    for path in filter(None, (load_options.requests_out, load_options.trace)):
         check_output(path, force=output_writer.force)
     check_no_sizes(run)
-    question = (model, device, _load(output_writer, model, load, ask), options)
+    question = (model, device, _load(output_writer, model, load, load_options), options)
     answer = partial(
         _answer,
         output_writer,
-        ask.find,
+        load_options.find,
         question,
         price=price,
-        steps=None if ask.step_times is None else _measured_steps(ask.step_times, device),
-        seed=ask.seed,
+        steps=None
+        if load_options.step_times is None
+        else _measured_steps(load_options.step_times, device),
+        seed=load_options.seed,
     )
     result = answer(run=run)
     plain = None if run.learned is None else answer(run=replace(run, learned=None))
-    _write_files(output_writer, result, ask)
+    _write_files(output_writer, result, load_options)
 
     def page(document: Document, command: str) -> Page:
         from accelsim.report.serving_page import serving_page
@@ -142,18 +144,18 @@ def serve(
 
 
 def _load(
-    output_writer: ResultWriter, model: str, load: Document, ask: Asked
+    output_writer: ResultWriter, model: str, load: Document, load_options: LoadOptions
 ) -> Arrivals | RequestColumns:
     """The load that is asked for: drawn, or that of a trace."""
-    if ask.arrivals is not None:
-        _check_alone(ask.arrivals, users=load.get("users"), duration=ask.duration)
+    if load_options.arrivals is not None:
+        _check_alone(load_options.arrivals, users=load.get("users"), duration=load_options.duration)
         drawn = {name: load[name] for name in ("rate_per_s", "process", "cv") if name in load}
         rated = Arrivals(**drawn) if "rate_per_s" in load else None
         limit = load.get("requests")
-        return trace_requests(output_writer, ask.arrivals, limit, rated, ask.seed)
-    if ask.find == "max-rate" and not {"rate_per_s", "users"} & load.keys():
+        return trace_requests(output_writer, load_options.arrivals, limit, rated, load_options.seed)
+    if load_options.find == "max-rate" and not {"rate_per_s", "users"} & load.keys():
         load = {**load, "rate_per_s": 1.0}  # where the search starts
-    return Arrivals(**_lengths(model) | load | _count(ask.duration, load))
+    return Arrivals(**_lengths(model) | load | _count(load_options.duration, load))
 
 
 def _answer(
@@ -177,17 +179,19 @@ def _answer(
         return serve_load(*question, progress=_progress(report, total), **keywords)
 
 
-def _write_files(output_writer: ResultWriter, result: ServingResult, ask: Asked) -> None:
-    if ask.requests_out is not None:
+def _write_files(
+    output_writer: ResultWriter, result: ServingResult, load_options: LoadOptions
+) -> None:
+    if load_options.requests_out is not None:
         from accelsim.files.output import write_frame
 
-        write_frame(ask.requests_out, result.to_requests(), force=output_writer.force)
-        output_writer.wrote(ask.requests_out)
-    if ask.trace is not None:
+        write_frame(load_options.requests_out, result.to_requests(), force=output_writer.force)
+        output_writer.wrote(load_options.requests_out)
+    if load_options.trace is not None:
         from accelsim.simulation.timeline import write_trace
 
-        write_trace(result.to_timeline(), ask.trace, force=output_writer.force)
-        output_writer.wrote(ask.trace, "; open it at https://ui.perfetto.dev")
+        write_trace(result.to_timeline(), load_options.trace, force=output_writer.force)
+        output_writer.wrote(load_options.trace, "; open it at https://ui.perfetto.dev")
     if output_writer.folder is not None:
         from accelsim.capacity.assignment import of_serving
 

@@ -11,8 +11,7 @@ import typer
 
 from accelsim.cli.entry import tell
 from accelsim.cli.result_writer import ResultWriter, with_output
-from accelsim.cli.score_files import REPORT_NAME, ScoreFiles
-from accelsim.errors import InputError, InvalidValueError, UnknownNameError
+from accelsim.errors import InputError, InvalidValueError, OutputError, UnknownNameError
 from accelsim.frozen import frozen
 from accelsim.option import argument, option
 from accelsim.plain import Values
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 
     from accelsim.scoreboard import DataProblem, Scoreboard, TierName
 
+#: File name of a report, without its suffix.
+_REPORT_NAME = "ACCURACY"
 _SHOWN_PROBLEMS = 20
 _NOTE = (
     "percent of the measured time; cover: rows inside their 90 % interval; "
@@ -78,8 +79,7 @@ def validate(
     wanted, data = tier_name(options.tier), options.data
     for name in suites or ():
         suite(name)  # before a folder is made
-    outputs = ScoreFiles(options.rows, options.publish, output.force)
-    outputs.check()
+    _check_files(options, force=output.force)
     board = _scored(suites or (), data, wanted, output)
     scores = scoreboard_dict(board)
     output.emit(
@@ -90,11 +90,57 @@ def validate(
         note=_NOTE,
         page=partial(score_page, board=board),
     )
-    outputs.write(board, scores)
+    _write_files(options, board, scores, force=output.force)
     worse = _worse(scores, output, is_shipped_data=data is None) if options.check else []
     _say_problems(board.problems, worse)
     if board.problems or worse:
         raise typer.Exit(1)
+
+
+def _check_files(options: ScoreOptions, *, force: bool) -> None:
+    """Refuse what cannot be written before anything is scored.
+
+    Raises:
+        OutputError: If a folder cannot be made or a file exists.
+    """
+    from accelsim.files.output import check_output
+
+    paths = [] if options.rows is None else [options.rows]
+    if options.publish is not None:
+        try:
+            options.publish.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = f"cannot be made a folder: {error.strerror}"
+            raise OutputError(f"{str(options.publish)!r} {reason}. Give another.") from None
+        paths += [options.publish / name for name in _report_names()]
+    for path in paths:
+        check_output(path, force=force)
+
+
+def _write_files(options: ScoreOptions, board: Scoreboard, scores: Values, *, force: bool) -> None:
+    """Write every row, and the report, where they are asked for."""
+    from accelsim.files.datafile import data_root
+    from accelsim.files.formats import csv_blocks
+    from accelsim.files.output import write_text
+    from accelsim.scoreboard import evidence_dict, markdown, row_columns, row_names
+    from accelsim.scoreboard.accuracy_file import accuracy_text, evidence_text
+    from accelsim.scoreboard.parameters import parameters
+
+    if options.rows is not None:
+        lines = csv_blocks(row_names(board), row_columns(board))
+        write_text(options.rows, lines, force=force)
+    if options.publish is not None:
+        texts = accuracy_text(scores), markdown(scores), evidence_text(evidence_dict(board))
+        for name, text in zip(_report_names(), texts, strict=True):
+            write_text(options.publish / name, text, force=force)
+        if options.publish.resolve() == data_root() / "calibration":
+            parameters().publish(board)
+
+
+def _report_names() -> tuple[str, ...]:
+    from accelsim.estimation.evidence import EVIDENCE_NAME
+
+    return f"{_REPORT_NAME}.json", f"{_REPORT_NAME}.md", EVIDENCE_NAME
 
 
 def _score_own(output: ResultWriter, options: ScoreOptions, suites: list[str] | None) -> None:
@@ -181,7 +227,7 @@ def _report_path(*, is_shipped_data: bool) -> Path:
     from accelsim.files.datafile import data_root
 
     folder = data_root() / "calibration"
-    return (folder / "published" if is_shipped_data else folder) / f"{REPORT_NAME}.json"
+    return (folder / "published" if is_shipped_data else folder) / f"{_REPORT_NAME}.json"
 
 
 def _shipped_report(*, is_shipped_data: bool) -> Values:

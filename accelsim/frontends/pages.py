@@ -257,7 +257,7 @@ class _View:
     def _repeat(self) -> None:
         """The command, the scenario file, the link and the whole page."""
 
-        async def whole() -> None:
+        async def open_page() -> None:
             try:
                 file = await self._session.whole_page()
                 ui.navigate.to(f"/whole/{file.name}", new_tab=True)
@@ -265,7 +265,7 @@ class _View:
                 ui.notify(str(error), type="warning")
 
         with ui.row().classes("items-center"):
-            ui.button("Timeline and all pictures", on_click=whole).props("outline")
+            ui.button("Timeline and all pictures", on_click=open_page).props("outline")
             ui.label("The address of this page restores it.").classes("text-caption")
         for values in self._session.scenarios:
             ui.code(self._session.line(values), language="bash").classes("w-full")

@@ -67,7 +67,10 @@ def _answer(row: Values) -> str:
 
 
 def _load_option(option: Values) -> LoadOption:
-    """Price of an hour of one unit, and development by month of its life."""
+    """Price of an hour of one unit, and development by month of its life.
+
+    Estimate: both are spread evenly over the years of service.
+    """
     life_hours = option["life_years"] * HOURS_PER_YEAR
     unit_usd = option["usd_per_demand"] * option["rate_per_s"] / option["demand_per_s"]
     monthly_usd = option["nre_usd"] / (option["life_years"] * _MONTHS)

@@ -208,7 +208,10 @@ def _break_even(document: Values, fleets: Rows) -> Section | None:
 
 
 def _load_option(offer: Values, load_per_s: float) -> LoadOption:
-    """An instance with its share of the load."""
+    """An instance with its share of the load.
+
+    Estimate: the instances of a fleet share its load and its cost evenly.
+    """
     hourly_usd = offer["cost_usd_per_month"] / offer["count"] / HOURS_PER_MONTH
     name = f"{offer['device']}, {offer['offer']}"
     return LoadOption(name, load_per_s / offer["count"], hourly_usd)

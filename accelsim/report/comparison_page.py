@@ -315,6 +315,11 @@ def break_even_section(rows: Rows, devices: Sequence[DeviceProfile], name: str) 
 
 
 def _load_option(row: Values, device: DeviceProfile | None) -> LoadOption | None:
+    """A device as a way to carry a load; None where it has no rate or no price.
+
+    Estimate: without an offer its list price is spread evenly over its life, and it draws the
+    run's mean power all the time.
+    """
     rate_per_s = row["throughput_per_s"]
     if row["reason"] is not None or rate_per_s is None:
         return None

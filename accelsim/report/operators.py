@@ -164,7 +164,7 @@ def layers_of(paths: Sequence[str]) -> FloatArray:
     """Layer of each path: its first parts, up to the first number, as few as a figure holds."""
     parts = [path.split(".") for path in paths]
     numbered = [
-        ".".join(path[: next((i + 1 for i, part in enumerate(path) if part.isdigit()), 1)])
+        ".".join(path[: next((i + 1 for i, name in enumerate(path) if name.isdigit()), 1)])
         for path in parts
     ]
     names = numbered if len(set(numbered)) <= _MAX_GROUPS else [path[0] for path in parts]

@@ -71,8 +71,8 @@ def serving_page(
 
 def _flat(inputs: Values) -> Document:
     return {
-        f"{part} {name}": value
-        for part, values in inputs.items()
+        f"{group} {name}": value
+        for group, values in inputs.items()
         for name, value in (values if isinstance(values, Mapping) else {"": values}).items()
     }
 
@@ -114,8 +114,8 @@ def _times(document: Values) -> Section:
         target_s = document["inputs"]["options"]["slo"].get(name)
         about = {"time": title, "target_s": target_s}
         percentiles = [
-            {**about, "part": part, **document["metrics"][f"{name}.{part}"]}
-            for part, value in document[name].items()
+            {**about, "part": percentile, **document["metrics"][f"{name}.{percentile}"]}
+            for percentile, value in document[name].items()
             if value is not None
         ]
         if not percentiles:
@@ -213,7 +213,7 @@ def step_runs(result: ServingResult) -> list[OperatorRun]:
         return [_operators(f"batch of {batch:,}", run, "forward")]
     frame = result.to_requests()
     prompt, output = (
-        max(round(frame[f"{part}_tokens"].mean()), 1) for part in ("prompt", "output")
+        max(round(frame[column].mean()), 1) for column in ("prompt_tokens", "output_tokens")
     )
     run = replace(prompt_run, batch=1, seq_len=prompt, output_len=1)
     steps = [_operators(f"prompt of {prompt:,}", run, "prefill")]

@@ -123,7 +123,10 @@ def search_page(document: Values, command: str) -> Page:
 
 
 def _costs(simulated: Rows) -> Section | None:
-    """Cost of other loads on the configurations that were simulated."""
+    """Cost of other loads on the configurations that were simulated.
+
+    Estimate: replicas share the simulated rate and cost evenly.
+    """
     options = []
     for row in simulated:
         usd_per_million = row["simulated_usd_per_million_tokens"]

@@ -148,7 +148,7 @@ def stack_view(document: Values) -> RenderableType:
         text += f"{_trainer(d['trainer'])}\n"
     rows = {"ratios": d["ratios"], **_stack_rows(d)}
     tables = [Listing.of(columns, rows[name]) for name, columns in _TABLES.items()]
-    shown = (part for table in tables if table.rows for part in (table, ""))
+    shown = (view for table in tables if table.rows for view in (table, ""))
     return Group(heading(d), Text(text), *shown)
 
 

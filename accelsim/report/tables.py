@@ -241,7 +241,7 @@ def _short_limit(e: Estimate) -> str:
 
 def _memory_parts(e: Estimate) -> str:
     """What holds the memory."""
-    held = ((name, e.memory.get(part)) for part, name in _MEMORY_PARTS.items())
+    held = ((name, e.memory.get(field)) for field, name in _MEMORY_PARTS.items())
     return ", ".join(f"{name} {size(held_bytes)}" for name, held_bytes in held if held_bytes)
 
 

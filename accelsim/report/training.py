@@ -151,12 +151,12 @@ def _values(r: TrainingEstimate) -> Document:
 
 def _spent(r: TrainingEstimate) -> str:
     """Shares of an iteration's time, largest first."""
-    parts = sorted(r.time_s.items(), key=lambda part: -part[1])
+    parts = sorted(r.time_s.items(), key=lambda entry: -entry[1])
     shares = {name: s / r.iteration_s for name, s in parts if s > _SHOWN_SHARE * r.iteration_s}
     return written("time_fraction", shares)
 
 
 def _held(r: TrainingEstimate) -> str:
     """What a device's memory holds, largest first."""
-    parts = sorted(r.memory.items(), key=lambda part: -part[1])
+    parts = sorted(r.memory.items(), key=lambda entry: -entry[1])
     return ", ".join(f"{name.removesuffix('_bytes')} {size(held)}" for name, held in parts if held)

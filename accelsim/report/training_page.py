@@ -112,7 +112,7 @@ def kept_limits(d: Values, deadline_s: float | None, budget_usd: float | None) -
 
 
 def _decision(d: Values) -> Iterator[str]:
-    largest = max(d["time_s"].items(), key=lambda part: part[1], default=("nothing", 1.0))
+    largest = max(d["time_s"].items(), key=lambda entry: entry[1], default=("nothing", 1.0))
     values = {
         **d,
         "plan_text": d["inputs"].get("plan") or "The plan",
