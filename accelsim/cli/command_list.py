@@ -53,7 +53,10 @@ def help_page() -> str:
     """What the program says of itself, laid out as its commands' pages are."""
     width = max(min(get_terminal_size().columns, WIDEST) - 2, _NARROWEST)
     room = width - 6 - max(map(len, COMMANDS))
-    commands = {name: _short(command.summary, room) for name, command in COMMANDS.items()}
+    commands = {
+        name: shorten(command.summary, room, placeholder="...")
+        for name, command in COMMANDS.items()
+    }
     lines = [
         "Usage: accelsim [OPTIONS] COMMAND [ARGS]...",
         *("", *wrap(ABOUT, width, initial_indent="  ", subsequent_indent="  ")),
@@ -62,11 +65,6 @@ def help_page() -> str:
         *("", f"  {EPILOG}"),
     ]
     return "\n".join(lines)
-
-
-def _short(text: str, width: int) -> str:
-    """A text, or as many of its words as fit."""
-    return shorten(text, width, placeholder="...")
 
 
 def _listed(texts: Mapping[str, str], width: int) -> Iterator[str]:

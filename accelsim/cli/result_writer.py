@@ -140,7 +140,9 @@ class ResultWriter:
 
             self._write(csv_text(flat, columns))
         else:
-            table = _listing(view, flat) if isinstance(view, str) else view(result)
+            from accelsim.report.listing import Listing
+
+            table = Listing.of(view, flat) if isinstance(view, str) else view(result)
             self._draw(table if plain is None else _with_changes(table, data), note)
 
     def _write_page(self, data: Any, path: Path, page: Callable[[Any, str], Page] | None) -> None:
@@ -258,12 +260,6 @@ def _plain_data(result: object, plain: Result | None) -> Any:
     from accelsim.report.learning import changes
 
     return result.to_dict() | {"learned": changes(plain.metrics, result.metrics)}
-
-
-def _listing(columns: str, rows: Rows) -> RenderableType:
-    from accelsim.report.listing import Listing
-
-    return Listing.of(columns, rows)
 
 
 def _with_changes(table: RenderableType, data: Values) -> RenderableType:

@@ -62,9 +62,9 @@ def list_engines(
     host time per step, and where that was read.
     """
     from accelsim import catalog
-    from accelsim.report.stacks import ENGINE_COLUMNS, engine_rows, engines_table
+    from accelsim.report.stacks import engine_rows, engines_table
 
     profile = catalog.device(device)
     rows = engine_rows(profile)
     note = f"limits and memory on one {profile.name}; each engine's first version is the default"
-    output.emit(rows, engines_table, columns=ENGINE_COLUMNS, note=note)
+    output.emit(rows, engines_table, note=note)

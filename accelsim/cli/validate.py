@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -167,12 +168,16 @@ def accuracy(
     device: str | None = option("Only this device.", metavar="NAME", flags="--device -d"),
 ) -> None:
     """Show how accurate this version of accelsim is, per suite or for one device."""
+    from accelsim import catalog
     from accelsim.report.accuracy import accuracy_view
     from accelsim.report.score_page import score_page
     from accelsim.scoreboard.score_rows import SCORE_COLUMNS, score_rows
 
     shipped = _shipped_report(is_shipped_data=False)
-    name = None if device is None else _canonical(device)
+    name = device
+    if device is not None:
+        with suppress(UnknownNameError):
+            name = catalog.device(device).name
     rows = score_rows(shipped, name)
     if name is not None and not rows:
         _refuse_device(name, shipped)
@@ -257,12 +262,3 @@ def _say_problems(problems: Sequence[DataProblem], worse: Sequence[str]) -> None
         lines.append(f"bad data: and {len(problems) - _SHOWN_PROBLEMS} more")
     for line in (*lines, *(f"worse: {figure}" for figure in worse)):
         tell(line, fg="red")
-
-
-def _canonical(device: str) -> str:
-    from accelsim import catalog
-
-    try:
-        return catalog.device(device).name
-    except UnknownNameError:
-        return device

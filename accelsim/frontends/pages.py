@@ -25,7 +25,6 @@ from accelsim.frontends.session import Session
 from accelsim.frontends.worker import Shown
 from accelsim.plain import Rows, Values, grouped
 from accelsim.quantity import words, written
-from accelsim.report.columns import Cell
 from accelsim.report.page import Section
 
 _TITLES = {"device": "Device", "train": "Training", "serve": "Serving", "plan": "Plan"}
@@ -315,10 +314,7 @@ def _table(section: Section) -> None:
         }
         for index, title in enumerate(titles)
     ]
-    texts = (
-        [cell.text if isinstance(cell, Cell) else cell for cell in row]
-        for row in section.table.rows
-    )
+    texts = (map(str, row) for row in section.table.rows)
     rows = [dict(zip(map(str, range(len(titles))), row, strict=True)) for row in texts]
     ui.table(rows=rows, columns=columns, pagination=20).props("dense flat").classes("w-full")
 

@@ -230,16 +230,12 @@ def _growth(costs_usd: Sequence[float | None]) -> Section:
 
 def _sources(fleets: Rows, document: Values) -> list[Section]:
     offers = [offer for fleet in fleets for offer in fleet["offers"]]
-    answers = [
-        {"device": offer["device"], "offer": offer["offer"], "usd_per_hour": _hourly_usd(offer)}
-        for offer in offers
-    ]
-    about = {"provenance": document.get("provenance"), "device": "plan"}
+    answers: list[Document] = []
+    for offer in offers:
+        quote = quote_of(offer["offer"])
+        hourly_usd = None if quote is None else quote.offer.usd_per_hour(quote.kind)
+        answer = {"device": offer["device"], "offer": offer["offer"], "usd_per_hour": hourly_usd}
+        answers.append(answer)
     devices = known_devices([offer["device"] for offer in offers])
+    about = {"provenance": document.get("provenance"), "device": "plan"}
     return provenance_sections([*answers, about], devices)
-
-
-def _hourly_usd(offer: Values) -> float | None:
-    """Price of an instance for an hour."""
-    quote = quote_of(offer["offer"])
-    return None if quote is None else quote.offer.usd_per_hour(quote.kind)

@@ -34,12 +34,12 @@ def verdict_words(claims: Iterable[JudgedClaim]) -> str:
 
 def claims_listing(claims: Sequence[JudgedClaim]) -> Listing:
     """A row per claim: its verdict, its readings that hold, and what it is conditional on."""
-    rows = [{**claim.to_dict(), "holds": _held(claim)} for claim in claims]
-    return Listing.of("claim=id | verdict | >holds | ~title | ~why=reason", rows, gap=2)
-
-
-def _held(claim: JudgedClaim) -> str:
-    return f"{sum(reading.holds for reading in claim.readings)}/{len(claim.readings)}"
+    rows = [
+        {**claim.to_dict(), "of": len(claim.readings)}
+        | {"held": sum(reading.holds for reading in claim.readings)}
+        for claim in claims
+    ]
+    return Listing.of("claim=id | verdict | >holds={held}/{of} | ~title | ~why=reason", rows, gap=2)
 
 
 def claims_page(document: Values, command: str) -> Page:

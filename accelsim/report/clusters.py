@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from accelsim.hardware.cluster import Cluster, Tier
+from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.sourced import device_numbers
 from accelsim.plain import Document, Rows, Values
 from accelsim.quantity import amount, say, words
@@ -73,24 +73,23 @@ def cluster_document(cluster: Cluster, profiles: Mapping[str, BaseModel]) -> Doc
         "max_power_w": node.max_power_w,
         "host_power_w": node.host_power_w,
         "host_load_w": node.host_load_w,
-        "tiers": [_tier_row(tier) for tier in cluster.tiers],
+        "tiers": [
+            {
+                "name": tier.name,
+                "link": tier.link_name,
+                "topology": tier.topology,
+                "dimensions": list(tier.dimensions),
+                "device_count": tier.device_count,
+                "bandwidth_bytes_per_s": tier.bandwidth_bytes_per_s,
+                "achieved_fraction": tier.achieved_fraction,
+                "latency_s": tier.latency_s,
+                "oversubscription_ratio": tier.oversubscription,
+                "energy_per_byte_j": tier.energy_per_byte_j,
+            }
+            for tier in cluster.tiers
+        ],
         "note": getattr(profiles.get(cluster.name), "note", None),
         "numbers": numbers,
-    }
-
-
-def _tier_row(tier: Tier) -> Document:
-    return {
-        "name": tier.name,
-        "link": tier.link_name,
-        "topology": tier.topology,
-        "dimensions": list(tier.dimensions),
-        "device_count": tier.device_count,
-        "bandwidth_bytes_per_s": tier.bandwidth_bytes_per_s,
-        "achieved_fraction": tier.achieved_fraction,
-        "latency_s": tier.latency_s,
-        "oversubscription_ratio": tier.oversubscription,
-        "energy_per_byte_j": tier.energy_per_byte_j,
     }
 
 

@@ -26,6 +26,9 @@ class Cell:
     text: str
     value: float | None
 
+    def __str__(self) -> str:
+        return self.text
+
 
 @frozen
 class Column:

@@ -18,7 +18,7 @@ from rich.text import Text
 from accelsim.frozen import frozen
 from accelsim.plain import Rows, Values
 from accelsim.quantity import say
-from accelsim.report.columns import Cell, columns
+from accelsim.report.columns import columns
 
 #: Least width of a column that may wrap.
 _LEAST_FOLDED = 14
@@ -103,7 +103,7 @@ class Listing:
         )
         return cls(
             tuple(column.title for column in shown),
-            [[_cell_text(column.cell(row)) for column in shown] for row in rows],
+            [[one_line(str(column.cell(row))) for column in shown] for row in rows],
             right,
             fold,
             styles,
@@ -217,7 +217,3 @@ def one_line(text: str) -> str:
 
 def _drawn(cell: str | Text) -> Wrapped | Text:
     return Wrapped(cell) if isinstance(cell, str) else cell
-
-
-def _cell_text(cell: str | Cell) -> str:
-    return one_line(cell if isinstance(cell, str) else cell.text)

@@ -192,7 +192,6 @@ def page_html(page: Page) -> str:
         # plotly fills an empty style element by its own rules, and sets styles of elements
         style_hashes=_hashes([*_STYLE.findall(template), ""]),
         as_data=_as_data,
-        number_columns=_number_columns,
         version=__version__,
     )
 
@@ -208,11 +207,6 @@ def _hashes(texts: Iterable[str]) -> Markup:
 def _packed(scripts: Sequence[str]) -> str:
     """Scripts as `draw.js` unpacks them: a third of their size."""
     return b64encode(compress(json.dumps(scripts).encode(), _PACKING)).decode() if scripts else ""
-
-
-def _number_columns(table: DataTable) -> set[int]:
-    """Places of the columns that are numbers."""
-    return {index for index, title in enumerate(table.titles) if title.startswith(">")}
 
 
 def _as_data(value: object) -> Markup:

@@ -72,7 +72,9 @@ def result_page(document: object, command: str, limits: Mapping[str, float] | No
 def _builder(document: object) -> Builder:
     """What makes the page of a sort of result."""
     if isinstance(document, Mapping):
-        return _of_kind(str(document.get("kind", "")), document)
+        of_keys = (path for key, path in _KEYS.items() if key in document)
+        path = _KINDS.get(str(document.get("kind", ""))) or next(of_keys, None)
+        return _mapping_page if path is None else _function(path)
     if not isinstance(document, list) or not all(isinstance(row, Mapping) for row in document):
         raise InputError("no result: expected a mapping or a list of mappings, as --format json")
     for columns, path in _ROWS.items():
@@ -102,11 +104,6 @@ _KEYS = {
     "batches": "estimate_page.batches_page",
     "frozen_hash": "calibration_page.check_page",
 }
-
-
-def _of_kind(kind: str, document: Values) -> Builder:
-    section_of = _KINDS.get(kind) or next((_KEYS[key] for key in _KEYS if key in document), None)
-    return _mapping_page if section_of is None else _function(section_of)
 
 
 def _function(path: str) -> Builder:
@@ -147,40 +144,41 @@ def known_devices(names: Sequence[str]) -> list[DeviceProfile]:
 def _mapping_page(document: Values, command: str) -> Page:
     """Any result: its metrics, its parts and rows, and where they come from."""
     metrics = document.get("metrics") or {}
-    own = {name: value for name, value in document.items() if name not in _ABOUT}
-    nested = {name: value for name, value in own.items() if isinstance(value, Mapping | list)}
-    flat = {name: value for name, value in own.items() if name not in {*nested, *metrics}}
+    fields = {name: value for name, value in document.items() if name not in _ABOUT}
+    nested = {name: value for name, value in fields.items() if isinstance(value, Mapping | list)}
+    flat = {name: value for name, value in fields.items() if name not in {*nested, *metrics}}
     devices = known_devices([str(document["device"])]) if "device" in document else []
     sections = [
         metrics_section(metrics),
         mapping_section("about", "About", flat),
-        *(_part(name, value) for name, value in nested.items()),
+        *(_nested_section(name, value) for name, value in nested.items()),
         *provenance_sections([document], devices),
     ]
     title = _title(document, command)
     figures = {name: metric.get("value") for name, metric in metrics.items()} or flat
-    decision = [f"{': '.join(filter(None, (title, _first_figures(figures))))}."]
-    return Page.of(title, decision, sections, command, document.get("warnings") or ())
-
-
-def _first_figures(figures: Values) -> str:
-    known = [name for name in figures if figures[name] is not None and name != "name"]
-    return ", ".join(f"{words(name)} {written(name, figures[name])}" for name in known[:_SAID])
+    texts = [
+        f"{words(name)} {written(name, value)}"
+        for name, value in figures.items()
+        if value is not None and name != "name"
+    ]
+    decision = f"{': '.join(filter(None, (title, ', '.join(texts[:_SAID]))))}."
+    return Page.of(title, [decision], sections, command, document.get("warnings") or ())
 
 
 def _title(document: Values, command: str) -> str:
     model, device = document.get("workload"), document.get("device")
     if model and device:
         return f"{model} on {device}"
-    return str(document.get("name") or document.get("kind") or _asked(command))
+    return str(document.get("name") or document.get("kind") or _command_words(command))
 
 
-def _asked(command: str) -> str:
+def _command_words(command: str) -> str:
     """The words of a command without its options."""
-    return " ".join(takewhile(_is_word, shlex.split(command))) or "Result"
+    named = takewhile(lambda word: not word.startswith("-"), shlex.split(command))
+    return " ".join(named) or "Result"
 
 
-def _part(name: str, value: Values | Sequence[object]) -> Section:
+def _nested_section(name: str, value: Values | Sequence[object]) -> Section:
     title = words(name).capitalize()
     if isinstance(value, Mapping):
         return mapping_section(name, title, value)
@@ -190,11 +188,5 @@ def _part(name: str, value: Values | Sequence[object]) -> Section:
 
 def _rows_page(rows: Rows, command: str) -> Page:
     """A list of rows as a table."""
-    return Page.of(
-        _asked(command), (f"{len(rows):,} rows.",), [rows_section("rows", "Rows", rows)], command
-    )
-
-
-def _is_word(word: str) -> bool:
-    """Whether a part of a command is no option."""
-    return not word.startswith("-")
+    decision, section = (f"{len(rows):,} rows.",), rows_section("rows", "Rows", rows)
+    return Page.of(_command_words(command), decision, [section], command)

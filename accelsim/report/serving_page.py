@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from accelsim.simulation.timeline import StepFunction
 
 _SECONDS_PER_HOUR = 3600.0
+_CLASSES = (
+    "class=name | >priority | >requests | >meet the targets=slo_attainment_fraction? | "
+    ">goodput=goodput_requests_per_s? | >first token, mean={ttft_s.mean?:s} | "
+    ">whole, mean={e2e_s.mean?:s}"
+)
 _TIMES = (
     "[, first token {ttft_s.p50} (p50), {ttft_s.p99} (p99)][, further token {tpot_s.p50} "
     "(p50), {tpot_s.p99} (p99)][, whole request {e2e_s.p50} (p50), {e2e_s.p99} (p99)]."
@@ -57,7 +62,7 @@ def serving_page(
     flat = {**document, "inputs": _flat(document["inputs"])}
     sections = [
         _times(document),
-        _classes(document) if document.get("classes") else None,
+        Section.of("classes", "Classes of service", _CLASSES, document.get("classes", ())),
         *([*_over_time(result), *_step_sections(result)] if result is not None else ()),
         _calculator(document),
         _offers(document) if devices else None,
@@ -147,16 +152,6 @@ def _times(document: Values) -> Section:
 def _gap(metric: Values, end: str) -> float:
     value, other = metric["value"], metric[end]
     return 0.0 if value is None or other is None else abs(other - value)
-
-
-def _classes(document: Values) -> Section:
-    """Classes of service and how each is served."""
-    titles = (
-        "class=name | >priority | >requests | >meet the targets=slo_attainment_fraction? | "
-        ">goodput=goodput_requests_per_s? | >first token, mean={ttft_s.mean?:s} | "
-        ">whole, mean={e2e_s.mean?:s}"
-    )
-    return Section.of("classes", "Classes of service", titles, document["classes"])
 
 
 def _over_time(result: ServingResult) -> Iterator[Section]:

@@ -23,6 +23,7 @@ from accelsim.report.listing import Listing, heading
 if TYPE_CHECKING:
     from accelsim.estimation.estimate import Estimate
 
+
 #: Columns every row has, whatever the stacks.
 STACK_COLUMNS = (
     "name",
