@@ -43,7 +43,7 @@ def capture(
         True,
         flags="--merge-attention/--no-merge-attention",
     ),
-    given: list[str] | None = option(
+    input_shapes: list[str] | None = option(
         "Sizes of an input of an ONNX file, name=1x3x224x224; may be repeated.",
         metavar="NAME=SIZES",
         flags="--input",
@@ -58,10 +58,12 @@ def capture(
     from accelsim.workloads.capture.torch.module import capture_target
 
     is_file = target.lower().endswith(".onnx")
-    shapes = parse_shapes(given or [])
+    shapes = parse_shapes(input_shapes or [])
     if shapes and not is_file:
         allowed = "no value for a module, whose factory gives inputs"
-        raise InvalidValueError("input", given[0] if given else None, allowed, "Leave it out.")
+        raise InvalidValueError(
+            "input", input_shapes[0] if input_shapes else None, allowed, "Leave it out."
+        )
     options = how | {"merge_attention": merge_attention}
     with output.progress("capturing", "operators") as report:
         if is_file:

@@ -108,7 +108,9 @@ def _checked(files: list[Path] | None) -> list[Document]:
     """Whether each file, or each known profile, can be read; its cautions are a problem, too."""
     from accelsim import catalog
 
-    read: Callable[[str], DeviceProfile] = catalog.load_device_file if files else catalog.device
+    load_profile: Callable[[str], DeviceProfile] = (
+        catalog.load_device_file if files else catalog.device
+    )
     unlisted = [] if files else catalog.device_file_problems()
     rows: list[Document] = []
     for name in map(str, files or catalog.device_names()):
@@ -116,7 +118,7 @@ def _checked(files: list[Path] | None) -> list[Document]:
         with warnings.catch_warnings(record=True) as cautions:
             warnings.simplefilter("always", AccelsimWarning)
             try:
-                read(name)
+                load_profile(name)
             except InputError as refused:
                 error = str(refused)
         problem = error or "; ".join(str(caution.message) for caution in cautions) or None

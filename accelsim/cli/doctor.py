@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,7 +72,7 @@ def _extras() -> list[Document]:
     for line in metadata.requires("accelsim") or []:
         name, _, extra = line.partition("; extra == ")
         if extra.strip("'\"") in _PURPOSES:
-            package = "".join(c if c.isalnum() or c in "-_." else " " for c in name).split()[0]
+            package = re.split(r"[^\w.-]", name)[0]
             needed.setdefault(extra.strip("'\""), []).append(package)
     return [
         {
@@ -126,14 +127,14 @@ def _view(facts: Document) -> RenderableType:
 
     from accelsim.report.listing import Listing, pairs
 
-    here = ", ".join(f"{device['device']} ({device['title']})" for device in facts["here"])
+    local = ", ".join(f"{device['device']} ({device['title']})" for device in facts["here"])
     counts = ", ".join(
         f"{facts[f'{kind}_count']} {kind}" for kind in ("devices", "workloads", "clusters")
     )
     lines = [
         ("accelsim", f"{facts['version']}, Python {facts['python']}, {facts['system']}"),
         ("data", f"{facts['data']}: {counts}"),
-        ("here", here or "no device recognised"),
+        ("here", local or "no device recognised"),
         ("calibrated", facts["calibration"] or "no; accelsim calibrate measures this machine"),
         *facts["variables"].items(),
         ("problems", "; ".join(facts["problems"]) or "none"),

@@ -127,16 +127,16 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def end_interrupted(kept: str) -> NoReturn:
+def end_interrupted(left_behind: str) -> NoReturn:
     """End as by Ctrl-C.
 
     Args:
-        kept: What is left behind, and how to go on.
+        left_behind: What is left behind, and how to go on.
 
     Raises:
         KeyboardInterrupt: Always.
     """
-    KEPT.set(lambda: kept)
+    KEPT.set(lambda: left_behind)
     raise KeyboardInterrupt
 
 

@@ -214,7 +214,7 @@ def _page(
     curve = batch_curve(model, profile, run, price)
     knee = batch_knee(curve)
     further = (
-        knee_section([each.figures() for each in curve], None if knee is None else knee.batch),
+        knee_section([point.figures() for point in curve], None if knee is None else knee.batch),
         *cost_sections(result.to_dict(), [profile]),
     )
     return run_page(result, profile, simulation, command, further)

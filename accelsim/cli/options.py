@@ -61,7 +61,7 @@ COMPLETIONS: Mapping[str, Callable[[str], list[str]]] = {
 def with_help(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take flags, of which the options that it asks for are made."""
     parameters = list(signature(command, eval_str=True).parameters.values())
-    own_names = {each.name for each in parameters if not _classes(each.annotation)}
+    own_names = {parameter.name for parameter in parameters if not _classes(parameter.annotation)}
     flags: dict[str, Parameter] = {}
     for flag in sorted(_flags(parameters, own_names), key=lambda flag: flag.name not in own_names):
         flags.setdefault(flag.name, flag)
@@ -69,7 +69,9 @@ def with_help(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(**values: Any) -> None:
         shared = {name: value for name, value in values.items() if name not in own_names}
-        command(**{each.name: _argument(each, values, shared) for each in parameters})
+        command(
+            **{parameter.name: _argument(parameter, values, shared) for parameter in parameters}
+        )
 
     run.__annotations__ = {name: flag.annotation for name, flag in flags.items()}
     run.__signature__ = Signature(list(flags.values()))  # type: ignore[attr-defined]

@@ -151,8 +151,8 @@ class ResultWriter:
         from accelsim.report.result_page import result_page
 
         with self.progress("writing the page"):
-            made = (page or result_page)(plain_values(data), command_text())
-            write_page(made, path, force=self.force)
+            drawn = (page or result_page)(plain_values(data), command_text())
+            write_page(drawn, path, force=self.force)
         self.wrote(path, "; open it in a browser")
 
     def hand_over(

@@ -28,21 +28,21 @@ def breakeven_page(rows: Rows, command: str) -> Page:
         rows: A row per option, as the command's JSON has them.
         command: Command that makes the page again.
     """
-    first = rows[0]
+    point = rows[0]
     reference = {
-        "option": first["reference"],
+        "option": point["reference"],
         "nre_usd": 0.0,
-        "usd_per_demand": first["reference_usd_per_demand"],
-        "rate_per_s": first["reference_rate_per_s"],
-        "demand_per_s": first["demand_per_s"],
-        "life_years": first["life_years"],
+        "usd_per_demand": point["reference_usd_per_demand"],
+        "rate_per_s": point["reference_rate_per_s"],
+        "demand_per_s": point["demand_per_s"],
+        "life_years": point["life_years"],
     }
     options = (reference, *rows)
     sections = [
         _costs(options, rows),
         calculator_section(
             [_load_option(option) for option in options],
-            float(first["demand_per_s"]),
+            float(point["demand_per_s"]),
             "inferences",
             "Whole devices bought with their electricity over the same life; development by month.",
             name="cost",
@@ -50,7 +50,7 @@ def breakeven_page(rows: Rows, command: str) -> Page:
         *provenance_sections([], known_devices([str(option["option"]) for option in options])),
     ]
     names = ", ".join(str(row["option"]) for row in rows)
-    title = f"Break-even of {names} against {first['reference']}"
+    title = f"Break-even of {names} against {point['reference']}"
     return Page.of(title, map(_answer, rows), sections, command)
 
 

@@ -105,15 +105,18 @@ def changes(before: Mapping[str, Metric], after: Mapping[str, Metric]) -> list[D
         before: Metrics of the answer without the profile.
         after: With it.
     """
-    return [
-        {
-            "figure": name,
-            **{f"without_{field}": value for field, value in before[name].to_dict().items()},
-            **{f"with_{field}": value for field, value in metric.to_dict().items()},
-        }
-        for name in SHOWN
-        if (metric := after.get(name)) is not None and metric.value is not None
-    ]
+    rows = []
+    for name in SHOWN:
+        if name in after and after[name].value is not None:
+            row: Document = {"figure": name}
+            for which, metric in (("without", before[name]), ("with", after[name])):
+                row |= {
+                    f"{which}_value": metric.value,
+                    f"{which}_low": metric.low,
+                    f"{which}_high": metric.high,
+                }
+            rows.append(row)
+    return rows
 
 
 def changes_view(rows: Rows) -> RenderableType:

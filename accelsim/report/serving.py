@@ -123,6 +123,6 @@ def _load(r: ServingResult) -> Document:
 
 
 def _pool(pool: Values) -> str:
-    each = pool["devices"] // pool["replicas"]
-    deployed = f"{each} {pool['device']}" if each > 1 else pool["device"]
+    device_count = pool["devices"] // pool["replicas"]
+    deployed = f"{device_count} {pool['device']}" if device_count > 1 else pool["device"]
     return say(_POOL, {**pool, "deployed": deployed, "part": _PARTS[pool["part"]]})

@@ -106,9 +106,9 @@ def _decision(d: Values) -> Iterator[str]:
 
 def _deployed(d: Values) -> str:
     """Replicas, devices and instances of the first pool."""
-    first, *others = d["pools"]
-    instances = None if others else d["instances"]
-    return deployment_words(d["device"], d["replicas"], first["devices"], d["plan"], instances)
+    pool, *further_pools = d["pools"]
+    instances = None if further_pools else d["instances"]
+    return deployment_words(d["device"], d["replicas"], pool["devices"], d["plan"], instances)
 
 
 def _times(document: Values) -> Section:
@@ -221,7 +221,7 @@ def step_runs(result: ServingResult) -> list[OperatorRun]:
 
 def _operators(name: str, run: ResolvedRun, pass_name: str) -> OperatorRun:
     passes = run_passes(run)
-    wanted = tuple(each for each in passes.passes if each.name == pass_name)
+    wanted = tuple(run_pass for run_pass in passes.passes if run_pass.name == pass_name)
     frame = operator_frame(simulated(run, replace(passes, passes=wanted)))
     return OperatorRun(run.device, run.precision.name, frame, name)
 

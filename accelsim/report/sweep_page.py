@@ -60,7 +60,9 @@ def drawn_places(points: pd.DataFrame) -> list[int]:
 
 
 def _trace(points: pd.DataFrame, x: str, y: str, name: str, marker: Document) -> Document:
-    named = [column for column in ("workload", "device", "batch", "fleet") if column in points]
-    texts = points[named].astype(str).agg(" ".join, axis=1) if named else points.index.astype(str)
+    columns = [column for column in ("workload", "device", "batch", "fleet") if column in points]
+    texts = (
+        points[columns].astype(str).agg(" ".join, axis=1) if columns else points.index.astype(str)
+    )
     hover = "%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>"
     return trace(name, points[x], points[y], text=texts, hovertemplate=hover, marker=marker)

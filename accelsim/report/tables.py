@@ -304,16 +304,18 @@ def _price_note(comparison: Comparison) -> list[str]:
     priced = {row.device: e for row in comparison.rows if (e := row.estimate) and e.offer}
     if not priced:
         return []
-    devices_at: dict[str, list[str]] = {}
-    for device, e in priced.items():
-        instance, _, kind = str(e.offer).partition(":")
-        region = f"{instance.rpartition('/')[0]}{f' {kind}' if kind else ''}".replace("_", " ")
-        devices_at.setdefault(region, []).append(device)
-    listed = "; ".join(f"{region} ({', '.join(names)})" for region, names in devices_at.items())
-    dates = {e.price_as_of for row in comparison.rows if (e := row.estimate) and e.price_as_of}
+    regions = grouped(priced, lambda device: _region(str(priced[device].offer)))
+    listed = "; ".join(f"{region} ({', '.join(devices)})" for region, devices in regions.items())
+    dates = {e.price_as_of for e in priced.values() if e.price_as_of}
     oldest = min(dates, key=lambda text: (first_day(text) or date.max, text), default="")
     dated = dated_words(oldest).replace(", as of", "; the oldest as of")
     return ["", f"prices at {listed}{dated}"]
+
+
+def _region(offer: str) -> str:
+    """Provider, region and price kind of an offer's id."""
+    instance, _, kind = offer.partition(":")
+    return f"{instance.rpartition('/')[0]}{f' {kind}' if kind else ''}".replace("_", " ")
 
 
 _MIXED_PRECISION = (

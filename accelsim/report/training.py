@@ -159,4 +159,8 @@ def _spent(r: TrainingEstimate) -> str:
 def _held(r: TrainingEstimate) -> str:
     """What a device's memory holds, largest first."""
     parts = sorted(r.memory.items(), key=lambda entry: -entry[1])
-    return ", ".join(f"{name.removesuffix('_bytes')} {size(held)}" for name, held in parts if held)
+    return ", ".join(
+        f"{name.removesuffix('_bytes')} {size(held_bytes)}"
+        for name, held_bytes in parts
+        if held_bytes
+    )
