@@ -143,6 +143,8 @@ def test_a_result_that_ctrl_c_cut_short_is_told_as_partial(run, monkeypatch):
     monkeypatch.setattr("accelsim.serving.replicas.fleet._PROGRESS_EVERY", 5)
     load = ("--rate", 9, "--requests", 20)
     terminal = open_terminal(monkeypatch)
-    monkeypatch.setattr("accelsim.cli.result_writer.progress_bar", lambda *_, **__: nullcontext(_interrupt))
+    monkeypatch.setattr(
+        "accelsim.cli.result_writer.progress_bar", lambda *_, **__: nullcontext(_interrupt)
+    )
     assert run("serve", "lenet-5", "-d", "t4", *load).code == 130
     assert "interrupted: the result is partial" in terminal.getvalue()
