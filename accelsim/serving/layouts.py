@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
@@ -210,6 +210,7 @@ def share_met(result: ServingResult) -> float:
     return least_met(result)[0]
 
 
+@dataclass(eq=False)
 class LayoutSearch:
     """Simulations of one layout at rates, replicas and limits; each once.
 
@@ -225,21 +226,19 @@ class LayoutSearch:
         enough: Fewest that are known to, and their simulation; None while none are.
     """
 
-    def __init__(
-        self,
-        plan: ReplicaPlan,
-        arrivals: Arrivals | RequestColumns,
-        seed: int,
-        full: FullBatch,
-        longest: int,
-    ) -> None:
-        self.plan, self.arrivals, self.seed, self.full = plan, arrivals, seed, full
-        self.longest = longest
-        self.price: Callable[[int], DevicePrice] = lambda _: DevicePrice(None, None)
-        self.count = 0
+    plan: ReplicaPlan
+    arrivals: Arrivals | RequestColumns
+    seed: int
+    full: FullBatch
+    longest: int
+    price: Callable[[int], DevicePrice] = lambda _: DevicePrice(None, None)
+    count: int = 0
+    enough: tuple[int, ServingResult] | None = None
+
+    def __post_init__(self) -> None:
+        """Begin with nothing simulated."""
         self.too_few = self.fewest - 1
         self._step, self._lasted_fraction = 1, 0.0
-        self.enough: tuple[int, ServingResult] | None = None
 
     @property
     def rate_per_s(self) -> float:

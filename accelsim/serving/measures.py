@@ -207,7 +207,7 @@ def gap_distribution(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
     """Mean and percentiles of the gaps between tokens. Estimate: all gaps of a bin of the tally are
     its mean.
     """
-    tally, *others = [replica.tally for replica in replicas]
+    tally, *others = (replica.tally for replica in replicas)
     gap_s, weight = tally.gaps(*others)
     if not len(gap_s):
         return distribution(gap_s)

@@ -14,7 +14,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -168,22 +168,21 @@ def search(
     )
 
 
+@dataclass(eq=False)
 class _Grid:
     """Every configuration of a space, layout by layout."""
 
-    def __init__(
-        self,
-        workload: str | Workload,
-        arrivals: Arrivals | RequestColumns,
-        options: ServingOptions,
-        space: SearchSpace,
-        run: RunOptions,
-        price: PriceChoice | None,
-    ) -> None:
-        self.workload, self.arrivals, self.options = workload, arrivals, options
-        self.space, self.run, self.price = space, run, price
+    workload: str | Workload
+    arrivals: Arrivals | RequestColumns
+    options: ServingOptions
+    space: SearchSpace
+    run: RunOptions
+    price: PriceChoice | None
+
+    def __post_init__(self) -> None:
+        """Begin with no layout."""
         self.rejected: Counter[str] = Counter()
-        self.engine_name = options.engine or "vllm"
+        self.engine_name = self.options.engine or "vllm"
         self.engine = engine(self.engine_name)
         self.layouts: list[Document] = []
         self.workload_name = self.left_out = ""

@@ -236,8 +236,7 @@ class Autoscaler:
         """Take the replicas with least to do out of the pool."""
 
         def load(index: int) -> tuple[int, int]:
-            replica: Scheduler = fleet.replicas[index]
-            return replica.outstanding, -index
+            return fleet.replicas[index].outstanding, -index
 
         going = sorted(self._pool.live, key=load)[:count]
         for index in going:

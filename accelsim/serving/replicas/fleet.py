@@ -298,10 +298,6 @@ class ReplicaFleet:
         self.paid_s.append([(self.now_s, None)])
         return index
 
-    def begin_pay(self, index: int) -> None:
-        """Pay a replica again."""
-        self.paid_s[index].append((self.now_s, None))
-
     def end_pay(self, index: int) -> None:
         """Pay a replica no longer."""
         begun, until = self.paid_s[index][-1]

@@ -122,6 +122,6 @@ class Outages:
     def _bring_back(self, fleet: ReplicaFleet, index: int) -> None:
         self._pool.coming -= 1
         if self._policy.is_spot:
-            fleet.begin_pay(index)
+            fleet.paid_s[index].append((fleet.now_s, None))
         self._pool.join(index, fleet.now_s)
         self._router.refresh(fleet)

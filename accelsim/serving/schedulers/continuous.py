@@ -428,7 +428,7 @@ class ContinuousBatching(PagedBatch):
         if cache is not None:
             self._hold(cache, self._group(request), shared)
         self._take(needed)
-        prompt = Prompt(request, cached_tokens, target, shared, blocks)
+        prompt = Prompt(request, cached_tokens, target, shared, shared, blocks)
         self._partial.append(prompt)
         self._chunks.append((prompt, tokens))
         self._note_start(request, now_s)

@@ -10,6 +10,7 @@ each needs a block (its length modulo the block size): an event costs the same w
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from heapq import heappush
 from itertools import chain
 
@@ -19,16 +20,25 @@ from accelsim.serving.schedulers.base import Scheduler, WaitingQueue
 from accelsim.serving.schedulers.limits import BatchLimits, SequenceBlocks
 
 
+@dataclass(slots=True, eq=False)
 class Prompt:
-    """A prompt that is being computed."""
+    """A prompt that is being computed.
 
-    __slots__ = ("blocks", "computed", "depth", "request", "shared", "target")
+    Attributes:
+        request: Its request.
+        computed: Tokens that are cached.
+        target: Tokens in all.
+        shared: Blocks of its cache that are not its own.
+        depth: Blocks of its chain that it holds.
+        blocks: Blocks of its cache, those that are not its own too.
+    """
 
-    def __init__(self, request: int, computed: int, target: int, shared: int, blocks: int) -> None:
-        self.request, self.computed, self.target = request, computed, target
-        self.depth = shared  # blocks of its chain that it holds
-        self.shared = shared  # blocks of its cache that are not its own
-        self.blocks = blocks  # of its cache, those that are not its own too
+    request: int
+    computed: int
+    target: int
+    shared: int
+    depth: int
+    blocks: int
 
 
 class PagedBatch(Scheduler):
