@@ -108,7 +108,7 @@ def test_nothing_is_lost_and_no_block_leaks(scenario):
     if replica.cache is not None:
         assert not replica.cache.held_count
         assert replica.cache.idle_count == sum(replica.cache.length.values())
-        assert replica._free + replica._idle == replica.limits.blocks
+        assert replica._room() == replica.limits.blocks
     assert 0 < replica.tally.peak_blocks <= replica.limits.blocks or not done.any()
 
 
