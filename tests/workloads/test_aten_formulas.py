@@ -1,4 +1,4 @@
-"""FLOP of single ATen calls by closed form. The place of every argument is torch's own: its
+"""FLOP of single ATen calls by closed form. The name of every argument is torch's own: its
 operator schemas say it.
 """
 
@@ -47,13 +47,14 @@ def schema(name):
 
 
 def kernels(name, *outputs, **given):
-    """Kernels of a call whose arguments stand where torch's schema has them."""
-    places = [argument.name for argument in schema(name).arguments]
-    assert set(given) <= set(places)
-    last = max(places.index(argument) for argument in given)
-    found = FORMULAS[name](
-        Call(name, tuple(given.get(place) for place in places[: last + 1]), {}, outputs)
-    )
+    """Kernels of a call whose arguments have the names and defaults that torch's schema says."""
+    parameters = schema(name).arguments
+    named = [parameter.name for parameter in parameters]
+    assert set(given) <= set(named)
+    arguments = {key: given[key] for key in named if key in given}
+    missing = [p for p in parameters if p.name not in given and p.has_default_value()]
+    arguments |= {parameter.name: parameter.default_value for parameter in missing}
+    found = FORMULAS[name](Call(name, arguments, outputs))
     for kernel in found:
         named = [
             name for name in DIMENSIONS[kernel.kind] if name not in {"runs", "even"}
@@ -64,6 +65,12 @@ def kernels(name, *outputs, **given):
         }  # reductions of neighbours have none
         assert kernel.flop >= 0
     return found
+
+
+def called(name, arguments, outputs):
+    """A call of arguments in the order of torch's schema."""
+    parameters = (parameter.name for parameter in schema(name).arguments)
+    return Call(name, dict(zip(parameters, arguments, strict=False)), outputs)
 
 
 def one(name, *outputs, **given):
@@ -360,7 +367,7 @@ def test_a_sampled_grid_looks_up_four_pixels_for_each_place_and_channel():
 @pytest.mark.parametrize("name", ["_softmax", "_log_softmax"])
 def test_a_softmax_copies_an_operand_that_is_not_contiguous(name):
     transposed = Operand((2, 4, 5), (20, 1, 4), 7, 0, 4, scaled=True, state=False)
-    copied, taken = FORMULAS[name](Call(name, (transposed, -1, False), {}, (tensor(2, 4, 5),)))
+    copied, taken = FORMULAS[name](called(name, (transposed, -1, False), (tensor(2, 4, 5),)))
     assert (copied.kind, copied.dims, copied.suffix, copied.reads) == (
         K.COPY,
         (40,),
@@ -380,7 +387,7 @@ def test_a_softmax_copies_a_gradient_that_is_not_contiguous():
     output = tensor(2, 4, 5)
     arguments = (transposed, output, -1, None)
     copied, taken = FORMULAS["_softmax_backward_data"](
-        Call("_softmax_backward_data", arguments, {}, (tensor(2, 4, 5),))
+        called("_softmax_backward_data", arguments, (tensor(2, 4, 5),))
     )
     assert (copied.kind, taken.kind) == (K.COPY, K.SOFTMAX)
     assert taken.reads == (*copied.writes, output)
@@ -389,7 +396,7 @@ def test_a_softmax_copies_a_gradient_that_is_not_contiguous():
 def test_a_layer_norm_copies_what_is_not_contiguous():
     transposed = Operand((2, 4, 5), (20, 1, 4), 7, 0, 4, scaled=True, state=False)
     outputs = (tensor(2, 4, 5), tensor(2, 4, 1), tensor(2, 4, 1))
-    call = Call("native_layer_norm", (transposed, [5], None, None, 1e-5), {}, outputs)
+    call = called("native_layer_norm", (transposed, [5], None, None, 1e-5), outputs)
     copied, taken = FORMULAS[call.name](call)
     assert (copied.kind, copied.dims, copied.reads, copied.suffix) == (
         K.COPY,
@@ -401,7 +408,7 @@ def test_a_layer_norm_copies_what_is_not_contiguous():
     other = tensor(2, 4, 5)
     arguments = (transposed, other, [5], tensor(2, 4, 1), tensor(2, 4, 1), None, None, [True] * 3)
     copied, taken = FORMULAS["native_layer_norm_backward"](
-        Call("native_layer_norm_backward", arguments, {}, outputs[:1])
+        called("native_layer_norm_backward", arguments, outputs[:1])
     )
     assert (copied.kind, taken.kind, taken.reads[:2]) == (
         K.COPY,
@@ -415,14 +422,14 @@ def test_a_convolved_sequence_is_copied_where_it_is_not_contiguous():
     weight, output = tensor(6, 4, 1, state=True), tensor(2, 6, 8)
     rest = (None, [1], [0], [1], False, [0], 1)
     copied, taken = FORMULAS["convolution"](
-        Call("convolution", (sequence, weight, *rest), {}, (output,))
+        called("convolution", (sequence, weight, *rest), (output,))
     )
     assert (copied.kind, copied.dims, copied.reads) == (K.COPY, (64,), (sequence,))
     assert (taken.kind, taken.reads) == (K.CONV, (*copied.writes, weight))
     gradient = replace(output, stride=(48, 1, 6))
     arguments = (gradient, sequence, weight, *rest, [True, True, False])
     found = FORMULAS["convolution_backward"](
-        Call("convolution_backward", arguments, {}, (sequence, weight))
+        called("convolution_backward", arguments, (sequence, weight))
     )
     assert [kernel.kind for kernel in found] == [
         K.COPY,
@@ -431,8 +438,8 @@ def test_a_convolved_sequence_is_copied_where_it_is_not_contiguous():
         K.CONV_BACKWARD_WEIGHT,
     ]
     image = replace(sequence, shape=(2, 4, 4, 2), stride=(32, 1, 8, 4))
-    call = Call(
-        "convolution", (image, tensor(6, 4, 1, 1, state=True), *rest), {}, (tensor(2, 6, 4, 2),)
+    call = called(
+        "convolution", (image, tensor(6, 4, 1, 1, state=True), *rest), (tensor(2, 6, 4, 2),)
     )
     assert len(FORMULAS["convolution"](call)) == 1
 

@@ -96,7 +96,7 @@ def perceptron_graph(batch, *, training, step):
         }
 
     here, there = columns(batch), columns(2 * batch)
-    growth = BatchStep(batch, **{name: there[name] - here[name] for name in here}) if step else None
+    growth = BatchStep(batch, {name: there[name] - here[name] for name in here}) if step else None
     fixed = here.pop("fixed_bytes")
     phases = [Phase.FORWARD] * 3 + [Phase.BACKWARD] * (count - 3)
     graph = OperatorGraph(

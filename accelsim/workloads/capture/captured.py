@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,7 +23,7 @@ from accelsim.dtype import Precision, precision
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, is_kind
+from accelsim.workloads.graph import FloatArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
     CONTRACTION_KINDS,
@@ -57,6 +57,12 @@ class CapturedGraph:
     fixed_bytes: FloatArray
     batch_step: BatchStep | None
 
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Columns that may grow with the batch."""
+        columns = {name: getattr(self.graph, name) for name in ("dims", "flop", *BYTE_COLUMNS)}
+        return columns | {"fixed_bytes": self.fixed_bytes}
+
     def at_batch(self, batch: int) -> CapturedGraph:
         """The graph at another batch.
 
@@ -70,21 +76,16 @@ class CapturedGraph:
             allowed = f"{self.batch}, the captured batch"
             raise InvalidValueError("batch", batch, allowed, "Capture again at the batch wanted.")
         step, extra = self.batch_step, batch - self.batch
-        moved = step.dims * extra
-        ratio = extra / step.unit
-        columns = {
-            name: getattr(self.graph, name) + getattr(step, name) * ratio
-            for name in ("flop", *BYTE_COLUMNS)
-        }
-        fixed = self.fixed_bytes + step.fixed_bytes * ratio
-        dims = self.graph.dims + moved // step.unit
-        if (moved % step.unit).any() or min(
-            c.min(initial=0) for c in (dims, fixed, *columns.values())
-        ) < 0:
+        steps, dims_steps = extra / step.unit, step.columns["dims"] * extra
+        columns = {name: x + step.columns[name] * steps for name, x in self.columns.items()}
+        columns["dims"] = self.graph.dims + dims_steps // step.unit  # exact
+        is_negative = any(column.min(initial=0) < 0 for column in columns.values())
+        if is_negative or (dims_steps % step.unit).any():
             raise InvalidValueError(
                 "batch", batch, f"a batch that keeps sizes whole (captured at {self.batch})"
             )
-        return CapturedGraph(replace(self.graph, dims=dims, **columns), batch, fixed, None)
+        fixed = columns.pop("fixed_bytes")
+        return CapturedGraph(replace(self.graph, **columns), batch, fixed, None)
 
     def at_precision(self, source: Precision, target: Precision) -> OperatorGraph:
         """The graph with the widths and compute dtypes of another precision policy."""
@@ -100,16 +101,10 @@ class CapturedGraph:
 
 @frozen(eq=False)
 class BatchStep:
-    """Growth of a graph's numbers when the batch grows by `unit`; shapes as in `CapturedGraph`."""
+    """Growth of the columns of a `CapturedGraph` when the batch grows by `unit`."""
 
     unit: int
-    dims: IntArray
-    flop: FloatArray
-    read_bytes: FloatArray
-    write_bytes: FloatArray
-    weight_bytes: FloatArray
-    saved_bytes: FloatArray
-    fixed_bytes: FloatArray
+    columns: Mapping[str, NDArray[Any]]
 
 
 @frozen(eq=False)
@@ -174,8 +169,8 @@ def stored_bytes(graph: OperatorGraph, parameter_count: int, policy: Precision) 
 def weight_widths(kind: NDArray[np.int16], paths: Sequence[str], policy: Precision) -> FloatArray:
     """Bytes that rows of these kinds and module paths store a weight in, shape (n,)."""
     products = is_kind(kind, PRODUCT_KINDS)
-    kept = np.array([policy.keeps(path) for path in paths], dtype=bool)
-    return np.where(products & ~kept, policy.weight.bytes, policy.unquantised.bytes)
+    is_kept = np.array([policy.keeps(path) for path in paths], dtype=bool)
+    return np.where(products & ~is_kept, policy.weight.bytes, policy.unquantised.bytes)
 
 
 def compute_dtypes(
@@ -191,8 +186,8 @@ def compute_dtypes(
     dtype[is_kind(kind, CONTRACTION_KINDS)] = int(policy.compute)
     products = [int(k) for k in (*ATTENTION_KINDS, OperatorKind.BATCHED_GEMM)]
     dtype[np.isin(kind, products)] = int(policy.activation if mixed else policy.compute)
-    kept = np.array([policy.keeps(path) for path in paths], dtype=bool)
-    dtype[kept] = int(policy.activation)
+    is_kept = np.array([policy.keeps(path) for path in paths], dtype=bool)
+    dtype[is_kept] = int(policy.activation)
     return dtype
 
 
@@ -243,13 +238,12 @@ def _pass_document(captured: CapturedPass) -> Document:
 
 def _graph_document(captured: CapturedGraph) -> Document:
     step = captured.batch_step
-    columns = {} if step is None else {f.name: getattr(step, f.name) for f in fields(step)}
-    lists = {name: np.asarray(column).tolist() for name, column in columns.items()}
+    columns = {} if step is None else {name: x.tolist() for name, x in step.columns.items()}
     return {
         "batch": captured.batch,
         "operators": captured.graph.to_dict(),
         "fixed_bytes": captured.fixed_bytes.tolist(),
-        "batch_step": lists or None,
+        "batch_step": None if step is None else {"unit": step.unit, **columns},
     }
 
 
@@ -283,10 +277,10 @@ def read_model(data: Values) -> tuple[CapturedModel, Document]:
     try:
         file = _File.model_validate(data)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field, allowed = ".".join(map(str, first["loc"])), first["msg"]
+        problem = error.errors(include_url=False)[0]
+        field, allowed = ".".join(map(str, problem["loc"])), f"otherwise ({problem['msg']})"
         remedy = "Capture the module again."
-        raise InvalidValueError(field, first["input"], f"otherwise ({allowed})", remedy) from None
+        raise InvalidValueError(field, problem["input"], allowed, remedy) from None
     forward = _read_pass(file.graphs, "forward")
     model = CapturedModel(
         forward=forward,
@@ -313,13 +307,13 @@ _Sizes = Annotated[list[_Size], Field(min_length=MAX_DIMENSIONS, max_length=MAX_
 _LARGEST_STEP = 1e17
 
 
-class _Part(BaseModel):
+class _FilePart(BaseModel):
     """Part of a file."""
 
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
-class _StepPart(_Part):
+class _StepPart(_FilePart):
     unit: _Units
     dims: list[_Sizes]
     flop: _Column
@@ -330,7 +324,7 @@ class _StepPart(_Part):
     fixed_bytes: _Table
 
 
-class _GraphPart(_Part):
+class _GraphPart(_FilePart):
     batch: _Units
     operators: Document
     fixed_bytes: _Table
@@ -341,7 +335,7 @@ class _PassPart(_GraphPart):
     scalable: _GraphPart | None = None
 
 
-class _File(_Part):
+class _File(_FilePart):
     format: Literal["accelsim-workload"]
     version: Literal[1]
     name: _Text
@@ -361,7 +355,7 @@ class _File(_Part):
 def _read_pass(graphs: Mapping[str, _PassPart | None], name: str) -> CapturedPass:
     entry = graphs.get(name)
     if entry is None:
-        raise InvalidValueError(f"graphs.{name}", entry, "a graph")
+        raise InvalidValueError(f"graphs.{name}", None, "a graph")
     scalable = None if entry.scalable is None else _read_graph(entry.scalable, name)
     return CapturedPass(_read_graph(entry, name), scalable)
 
@@ -379,19 +373,22 @@ def _read_graph(entry: _GraphPart, name: str) -> CapturedGraph:
         raise InvalidValueError(
             f"graphs.{name}.fixed_bytes", "out of range", "numbers from 0 to the row's own bytes"
         )
-    step = entry.batch_step
-    if step is not None:
-        columns = {f: _column(step, f, len(graph)) for f in _StepPart.model_fields if f != "unit"}
-        for field, column in columns.items():
-            if (np.abs(column) > _LARGEST_STEP).any():
-                limit = f"numbers within {_LARGEST_STEP:g}"
-                raise InvalidValueError(f"batch_step.{field}", "out of range", limit)
-        return CapturedGraph(graph, entry.batch, fixed, BatchStep(step.unit, **columns))
-    return CapturedGraph(graph, entry.batch, fixed, None)
+    step = None if entry.batch_step is None else _read_step(entry.batch_step, len(graph))
+    return CapturedGraph(graph, entry.batch, fixed, step)
 
 
-def _column(part: _Part, name: str, row_count: int) -> NDArray[Any]:
-    values = getattr(part, name)
+def _read_step(entry: _StepPart, row_count: int) -> BatchStep:
+    names = (name for name in _StepPart.model_fields if name != "unit")
+    columns = {name: _column(entry, name, row_count) for name in names}
+    for name, column in columns.items():
+        if (np.abs(column) > _LARGEST_STEP).any():
+            limit = f"numbers within {_LARGEST_STEP:g}"
+            raise InvalidValueError(f"batch_step.{name}", "out of range", limit)
+    return BatchStep(entry.unit, columns)
+
+
+def _column(entry: _FilePart, name: str, row_count: int) -> NDArray[Any]:
+    values = getattr(entry, name)
     if len(values) != row_count:
         raise InvalidValueError(name, f"{len(values)} rows", f"{row_count}")
     return np.array(values)

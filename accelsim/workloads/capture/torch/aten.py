@@ -11,14 +11,14 @@ operators, convolutions, attention and recurrent cells are here, everything boun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain, compress
 from math import prod
-from typing import Any
 
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
+from accelsim.plain import Values
 from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind, row_flop
 from accelsim.workloads.window import three_axes
 
@@ -70,28 +70,25 @@ class Call:
 
     Attributes:
         name: ATen name without overload ("addmm").
-        arguments: Positional arguments.
-        keywords: Keyword arguments.
+        arguments: Arguments by their names in the operator's schema, in the order given.
         outputs: Tensors returned.
     """
 
     name: str
-    arguments: tuple[Any, ...]
-    keywords: Mapping[str, Any]
+    arguments: Values
     outputs: tuple[Operand, ...]
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether it computes gradients: the output's gradient stands before its operands then."""
+        return "_backward" in self.name
 
     @property
     def inputs(self) -> tuple[Operand, ...]:
         """All tensors among the arguments, in order, `out=` excepted."""
-        keywords = [value for key, value in self.keywords.items() if key != "out"]
-        lists = [x if isinstance(x, (list, tuple)) else (x,) for x in (*self.arguments, *keywords)]
+        values = (value for name, value in self.arguments.items() if name != "out")
+        lists = (value if isinstance(value, (list, tuple)) else (value,) for value in values)
         return tuple(x for x in chain(*lists) if isinstance(x, Operand))
-
-    def argument(self, place: int, name: str, default: Any = None) -> Any:
-        """A positional-or-keyword argument."""
-        if place < len(self.arguments):
-            return self.arguments[place]
-        return self.keywords.get(name, default)
 
 
 @frozen
@@ -125,7 +122,7 @@ class Kernel:
             object.__setattr__(self, "flop", float(row_flop(self.kind, self.dims)))
 
 
-def whole(
+def single_kernel(
     call: Call,
     kind: OperatorKind,
     dims: tuple[int, ...],
@@ -146,7 +143,7 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def formula(*named: str) -> Callable[[Formula], Formula]:
+def formula(*texts: str) -> Callable[[Formula], Formula]:
     """Register a formula under ATen names, one or several to a text.
 
     Raises:
@@ -154,7 +151,7 @@ def formula(*named: str) -> Callable[[Formula], Formula]:
     """
 
     def register(function: Formula) -> Formula:
-        for name in " ".join(named).split():
+        for name in " ".join(texts).split():
             if name in FORMULAS:
                 raise InvalidValueError("aten operator", name, "a name that is not registered yet")
             FORMULAS[name] = function
@@ -168,7 +165,7 @@ def formula(*named: str) -> Callable[[Formula], Formula]:
 
 def _product(call: Call, m: int, n: int, k: int) -> list[Kernel]:
     """One (m, k) times (k, n): 2mnk."""
-    return whole(call, _K.GEMM, (1, m, n, k))
+    return single_kernel(call, _K.GEMM, (1, m, n, k))
 
 
 @formula("mm addmm _int_mm _addmm_activation _scaled_mm")
@@ -212,8 +209,8 @@ def distances(call: Call) -> list[Kernel]:
     count, k = a.elements // max(m * k, 1), k + 2
     kind = _K.BATCHED_GEMM if count > 1 else _K.GEMM
     product = Kernel(kind, (count, m, n, k), (a, b), (result,), "mm")
-    each = Kernel(_K.ELEMENTWISE, (result.elements, 1, 1), (result,), (result,))
-    return [product, replace(each, suffix="clamp"), replace(each, suffix="sqrt")]
+    bound = Kernel(_K.ELEMENTWISE, (result.elements, 1, 1), (result,), (result,), "clamp")
+    return [product, bound, replace(bound, suffix="sqrt")]
 
 
 @formula("bmm baddbmm addbmm")
@@ -224,11 +221,11 @@ def batched_product(call: Call) -> list[Kernel]:
     a, b = [x for x in call.inputs if len(x.shape) == 3][-2:]
     (count, m, k), n = a.shape, b.shape[2]
     if b.state == a.state:
-        return whole(call, _K.BATCHED_GEMM, (count, m, n, k))
+        return single_kernel(call, _K.BATCHED_GEMM, (count, m, n, k))
     weight, rows, columns = (b, m, n) if b.state else (a, n, m)
     if weight.stride[0] == 0 or count == 1:
         return _product(call, count * rows, columns, k)
-    return whole(call, _K.GROUPED_GEMM, (count, count * rows, columns, k))
+    return single_kernel(call, _K.GROUPED_GEMM, (count, count * rows, columns, k))
 
 
 @formula("_grouped_mm _scaled_grouped_mm")
@@ -241,9 +238,9 @@ def grouped_product(call: Call) -> list[Kernel]:
     m = output.elements // max(n, 1)
     if len(a.shape) == len(b.shape) == 2:
         groups, flop = output.shape[0], 2.0 * output.shape[1] * n * k
-        return whole(call, _K.GROUPED_GEMM, (groups, m, n, -(-k // max(groups, 1))), flop)
+        return single_kernel(call, _K.GROUPED_GEMM, (groups, m, n, -(-k // max(groups, 1))), flop)
     groups = (b if len(b.shape) == 3 else a).shape[0]
-    return whole(call, _K.GROUPED_GEMM, (groups, m, n, k))
+    return single_kernel(call, _K.GROUPED_GEMM, (groups, m, n, k))
 
 
 @formula("_trilinear")
@@ -252,9 +249,9 @@ def trilinear(call: Call) -> list[Kernel]:
     combinations.
     """
     shapes = []
-    for index, x in enumerate(call.inputs):
+    for index, x in enumerate(call.inputs, 1):
         shape = list(x.shape)
-        for axis in sorted(call.argument(3 + index, "")):
+        for axis in sorted(call.arguments[f"expand{index}"]):
             shape.insert(axis, 1)
         shapes.append(shape)
     combinations = prod([max(sizes) for sizes in zip(*shapes, strict=True)])
@@ -265,21 +262,11 @@ def trilinear(call: Call) -> list[Kernel]:
 # -- convolutions
 
 
-def _largest(values: Any) -> int:
-    return int(max(values)) if isinstance(values, (list, tuple)) and values else int(values or 1)
-
-
-def _conv_shape(
-    x: Operand, weight: Operand, output: tuple[int, ...], call: Call, first: int
-) -> tuple[int, ...]:
-    """Dimensions of a convolution whose stride is argument `first`."""
-    groups = int(call.argument(first + 5, "groups", 1))
+def _conv_dims(call: Call, x: Operand, weight: Operand, output: tuple[int, ...]) -> tuple[int, ...]:
+    """Dimensions of a convolution between tensors of these sizes."""
     sizes = chain(*(three_axes(shape[2:]) for shape in (x.shape, output, weight.shape)))
-    stride, dilation = (
-        _largest(call.argument(first + place, name, 1))
-        for place, name in ((0, "stride"), (2, "dilation"))
-    )
-    return (*x.shape[:2], output[1], groups, *sizes, stride, dilation)
+    groups, *steps = (call.arguments[name] for name in ("groups", "stride", "dilation"))
+    return (*x.shape[:2], output[1], groups, *sizes, *map(max, steps))
 
 
 @formula("convolution _convolution convolution_overrideable")
@@ -290,8 +277,8 @@ def convolution(call: Call) -> list[Kernel]:
     A sequence that is not contiguous is copied first (ATen Convolution.cpp).
     """
     x, weight = call.inputs[:2]
-    kind = _K.CONV_TRANSPOSE if call.argument(6, "transposed") else _K.CONV
-    kernels = whole(call, kind, _conv_shape(x, weight, call.outputs[0].shape, call, 3))
+    kind = _K.CONV_TRANSPOSE if call.arguments["transposed"] else _K.CONV
+    kernels = single_kernel(call, kind, _conv_dims(call, x, weight, call.outputs[0].shape))
     return made_contiguous(kernels, *([x] if len(x.shape) == 3 else []))
 
 
@@ -301,8 +288,8 @@ def convolution_backward(call: Call) -> list[Kernel]:
     column sum.
     """
     gradient, x, weight = call.inputs[:3]
-    transposed = bool(call.argument(7, "transposed"))
-    dims = _conv_shape(x, weight, gradient.shape, call, 4)
+    transposed = call.arguments["transposed"]
+    dims = _conv_dims(call, x, weight, gradient.shape)
     flop = row_flop(_K.CONV_TRANSPOSE if transposed else _K.CONV, dims)
     if transposed:
         # It is the convolution whose data gradient the transposed one was: sides trade places.
@@ -311,13 +298,15 @@ def convolution_backward(call: Call) -> list[Kernel]:
     size, channels = gradient.elements, gradient.shape[1]
     column_sum = (channels, size // max(channels, 1))
     data_kind = _K.CONV if transposed else _K.CONV_BACKWARD_DATA
-    wanted = [
+    gradients = [
         Kernel(data_kind, dims, (gradient, weight), (), "grad_input", flop),
         Kernel(_K.CONV_BACKWARD_WEIGHT, dims, (gradient, x), (), "grad_weight", flop),
         Kernel(_K.REDUCTION, column_sum, (gradient,), (), "grad_bias"),
     ]
-    computed = compress(wanted, call.argument(10, "output_mask", (True, True, True)))
-    kernels = [replace(each, writes=(y,)) for each, y in zip(computed, call.outputs, strict=False)]
+    computed = compress(gradients, call.arguments["output_mask"])
+    kernels = [
+        replace(kernel, writes=(y,)) for kernel, y in zip(computed, call.outputs, strict=False)
+    ]
     return made_contiguous(kernels, *([x, gradient] if len(x.shape) == 3 else []))
 
 
@@ -325,7 +314,7 @@ def convolution_backward(call: Call) -> list[Kernel]:
 
 
 def attention_kernel(
-    parts: Sequence[Operand],
+    operands: Sequence[Operand],
     reads: tuple[Operand, ...],
     writes: tuple[Operand, ...],
     *,
@@ -337,7 +326,7 @@ def attention_kernel(
 
     Backward takes 2.5 times the forward's FLOP.
     """
-    q, k, v = parts
+    q, k, v = operands
     heads, kv_heads = (x.shape[-3] if len(x.shape) > 3 else 1 for x in (q, k))
     (q_len, head_dim), kv_len, value_dim = q.shape[-2:], k.shape[-2], v.shape[-1]
     batch = q.elements // max(heads * q_len * head_dim, 1)
@@ -348,31 +337,32 @@ def attention_kernel(
     return Kernel(_K.ATTENTION_BACKWARD, dims, reads, writes, flop=flop)
 
 
-#: Fused attention operators: place of the causal flag in the forward and in the backward call.
-_FUSED_ATTENTION = {
-    "_scaled_dot_product_flash_attention": (4, 11),
-    "_scaled_dot_product_flash_attention_for_cpu": (4, 7),
-    "_scaled_dot_product_efficient_attention": (6, 11),
-    "_scaled_dot_product_cudnn_attention": (6, 14),
-    "_scaled_dot_product_fused_attention_overrideable": (5, 13),
-    "_scaled_dot_product_attention_math": (5, -1),
-    "_scaled_dot_product_attention_math_for_mps": (5, -1),
-    "scaled_dot_product_attention": (5, -1),
-}
+#: Fused attention operators that have a backward call, and those of the forward pass alone.
+_TRAINABLE_ATTENTION = """
+    _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu
+    _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention
+    _scaled_dot_product_fused_attention_overrideable
+"""
+_FORWARD_ATTENTION = """
+    _scaled_dot_product_attention_math _scaled_dot_product_attention_math_for_mps
+    scaled_dot_product_attention
+"""
 
 
-@formula(*_FUSED_ATTENTION)
-@formula(*(f"{name}_backward" for name, (_, place) in _FUSED_ATTENTION.items() if place >= 0))
+def backward_of(text: str) -> str:
+    """The names of a text's operators that compute gradients."""
+    return " ".join(f"{name}_backward" for name in text.split())
+
+
+@formula(_TRAINABLE_ATTENTION, _FORWARD_ATTENTION, backward_of(_TRAINABLE_ATTENTION))
 def fused_attention(call: Call) -> list[Kernel]:
     """Query, key, value and mask read once, output and log-sum-exp written once; backward gradient,
     query, key, value and output read, their three gradients written.
     """
-    backward = call.name.endswith("_backward")
-    place = _FUSED_ATTENTION[call.name.removesuffix("_backward")][backward]
-    causal = bool(call.argument(place, "is_causal", default=False))
-    parts = call.inputs[backward : 3 + backward]
+    backward, causal = call.is_backward, bool(call.arguments.get("is_causal"))
+    operands = call.inputs[backward : 3 + backward]
     writes = call.outputs if backward else call.outputs[:2]
-    return [attention_kernel(parts, call.inputs, writes, causal=causal, backward=backward)]
+    return [attention_kernel(operands, call.inputs, writes, causal=causal, backward=backward)]
 
 
 def inner_tensor(like: Operand, *shape: int) -> Operand:
@@ -380,25 +370,28 @@ def inner_tensor(like: Operand, *shape: int) -> Operand:
     return Operand(shape, (1,) * len(shape), -1, 0, like.element_bytes, like.scaled, state=False)
 
 
-def _own_strides(x: Operand) -> tuple[int, ...]:
+def _dense_strides(x: Operand) -> tuple[int, ...]:
     return tuple(prod(x.shape[axis + 1 :]) for axis in range(len(x.shape)))
 
 
 def lies_together(x: Operand) -> bool:
     """Whether a tensor lies in memory as its shape says."""
-    sides = zip(x.shape, x.stride, _own_strides(x), strict=True)
+    sides = zip(x.shape, x.stride, _dense_strides(x), strict=True)
     return all(size <= 1 or a == b for size, a, b in sides)
 
 
-def made_contiguous(kernels: Sequence[Kernel], *taken: Operand) -> list[Kernel]:
+def made_contiguous(kernels: Sequence[Kernel], *operands: Operand) -> list[Kernel]:
     """The kernels behind copies of those operands that do not lie as their shape says; they read
     the copies.
     """
-    apart = [x for x in taken if not lies_together(x)]
-    copied = {x: replace(inner_tensor(x, *x.shape), stride=_own_strides(x)) for x in apart}
+    copies = {
+        x: replace(inner_tensor(x, *x.shape), stride=_dense_strides(x))
+        for x in operands
+        if not lies_together(x)
+    }
     return [
-        *(Kernel(_K.COPY, (x.elements,), (x,), (y,), "clone") for x, y in copied.items()),
-        *(replace(each, reads=tuple(copied.get(x, x) for x in each.reads)) for each in kernels),
+        *(Kernel(_K.COPY, (x.elements,), (x,), (y,), "clone") for x, y in copies.items()),
+        *(replace(k, reads=tuple(copies.get(x, x) for x in k.reads)) for k in kernels),
     ]
 
 
@@ -433,6 +426,5 @@ def recurrent_kernel(
 def recurrent_layer(call: Call) -> list[Kernel]:
     """One direction of one LSTM layer, input (steps, batch, width)."""
     steps, batch, width = call.inputs[0].shape
-    hidden = int(call.argument(10, "hidden_size"))
-    sizes = (batch, steps, width, hidden, 1)
+    sizes = (batch, steps, width, call.arguments["hidden_size"], 1)
     return [recurrent_kernel(_K.LSTM, sizes, call.inputs, call.outputs[:3])]

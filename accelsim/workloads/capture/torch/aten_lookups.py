@@ -16,14 +16,14 @@ _K = OperatorKind
 #: Operators whose index has a place for each element.
 _OF_ELEMENTS = frozenset({"scatter", "scatter_add", "scatter_reduce"})
 #: How the elements of an index lie: as repeated rows, across the last axis.
-_WHOLE_ROWS = "rows"
+_REPEATED_ROWS = "rows"
 _ACROSS = "across"
 
 
 def _axis_suffix(call: Call, index: Operand) -> str:
     """Whether elements are indexed along another axis than the last."""
     rank = max(len(index.shape), 1)
-    return _ACROSS if int(call.argument(1, "dim", 0)) % rank != rank - 1 else ""
+    return _ACROSS if call.arguments["dim"] % rank != rank - 1 else ""
 
 
 def _names_rows(call: Call, index: Operand, table: Operand, values: Operand) -> bool:
@@ -33,18 +33,13 @@ def _names_rows(call: Call, index: Operand, table: Operand, values: Operand) -> 
     (EPYC 9005).
     """
     rank = len(index.shape)
-    if (
-        rank < 2
-        or int(call.argument(1, "dim", 0)) % rank
-        or not table.scaled
-        or index.stride[0] != 1
-    ):
+    if rank < 2 or call.arguments["dim"] % rank or not table.scaled or index.stride[0] != 1:
         return False
-    repeated = all(
+    is_repeated = all(
         step == 0 or size == 1 for step, size in zip(index.stride[1:], index.shape[1:], strict=True)
     )
-    alike = values.shape[1:] == index.shape[1:] == table.shape[1:]
-    return repeated and alike and lies_together(table) and lies_together(values)
+    is_alike = values.shape[1:] == index.shape[1:] == table.shape[1:]
+    return is_repeated and is_alike and lies_together(table) and lies_together(values)
 
 
 def _lookup(
@@ -69,7 +64,7 @@ def gather(call: Call) -> list[Kernel]:
     output = call.outputs[0]
     count, suffix = max((x.elements for x in indices), default=1), ""
     if call.name == "gather" and _names_rows(call, indices[0], table, output):
-        count, suffix = output.shape[0], _WHOLE_ROWS
+        count, suffix = output.shape[0], _REPEATED_ROWS
     elif call.name == "gather":
         suffix = _axis_suffix(call, indices[0])
     width = max(output.elements // max(count, 1), 1)
@@ -101,7 +96,7 @@ def embedding_backward(call: Call) -> list[Kernel]:
     """
     gradient, indices, result = call.inputs[0], call.inputs[1], call.outputs[0]
     width = result.shape[1]
-    table_rows = next(int(x) for x in call.arguments if isinstance(x, int))
+    table_rows = call.arguments["num_weights"]
     moved = float(indices.elements * width)
     writes = call.outputs if result.shape[0] == table_rows else ()
     dims, reads = (indices.elements, width, table_rows), (gradient, indices)
@@ -128,10 +123,10 @@ def scatter(call: Call) -> list[Kernel]:
         is_added = len(others) > 1 and plain != "scatter"
         in_rows = is_added and _names_rows(call, index, target, others[1])
         if in_rows and values >= SORTED_WIDTH * index.shape[0]:
-            suffix, indices = _WHOLE_ROWS, index.shape[0]
+            suffix, indices = _REPEATED_ROWS, index.shape[0]
     width = max(values // max(indices, 1), 1)
     dims = (indices, width, target.elements // width)
-    is_sorted = suffix == _WHOLE_ROWS or (plain == "index_add" and width >= SORTED_WIDTH)
+    is_sorted = suffix == _REPEATED_ROWS or (plain == "index_add" and width >= SORTED_WIDTH)
     moved = float(min(values, target.elements) if is_sorted else values)
     reads: tuple[Operand, ...] = (target, *others)
     writes, waits = call.outputs, call.outputs[:0]

@@ -16,11 +16,12 @@ from accelsim.workloads.capture.torch.aten import (
     Call,
     Kernel,
     Operand,
+    backward_of,
     formula,
     inner_tensor,
     made_contiguous,
     names,
-    whole,
+    single_kernel,
 )
 from accelsim.workloads.operator import OWN_STATISTICS, OperatorKind, row_flop
 from accelsim.workloads.pointwise import POINTWISE_FLOP
@@ -58,14 +59,14 @@ def elementwise(call: Call) -> list[Kernel]:
     elements = written or max((x.elements for x in inputs), default=0)
     name = call.name.rstrip("_").removeprefix("_foreach_").removesuffix("_backward")
     flop = POINTWISE_FLOP.get(name, 1) if inputs else 0
-    form = "tanh" if call.keywords.get("approximate") == "tanh" else ""
+    form = "tanh" if call.arguments.get("approximate") == "tanh" else ""
     return [Kernel(_K.ELEMENTWISE, (elements, len(inputs), flop), inputs, call.outputs, form)]
 
 
 def by_bytes(call: Call) -> list[Kernel]:
     """An operator nothing is known of but its tensors: their bytes, and no arithmetic."""
     elements = max((x.elements for x in (*call.outputs, *call.inputs)), default=0)
-    return whole(call, _K.ELEMENTWISE, (elements, len(call.inputs), 0))
+    return single_kernel(call, _K.ELEMENTWISE, (elements, len(call.inputs), 0))
 
 
 #: Gates of one step after their products: 3 sigmoids, 2 tanhs and the state's update per hidden
@@ -79,29 +80,25 @@ formula(
 @formula("bucketize searchsorted")
 def search(call: Call) -> list[Kernel]:
     """Each value among sorted boundaries, halved until one is left: a comparison a halving."""
-    sorted_, places = call.inputs[1 if call.name == "bucketize" else 0], call.outputs[0]
-    halvings = (sorted_.shape[-1] if sorted_.shape else 1).bit_length()
-    return whole(call, _K.ELEMENTWISE, (places.elements, len(call.inputs), halvings))
+    boundaries = call.inputs[1 if call.name == "bucketize" else 0]
+    halvings = (boundaries.shape[-1] if boundaries.shape else 1).bit_length()
+    dims = (call.outputs[0].elements, len(call.inputs), halvings)
+    return single_kernel(call, _K.ELEMENTWISE, dims)
 
 
 # -- normalisations
 
 
-def _is_backward(call: Call) -> bool:
-    """Whether a call computes gradients: the output's gradient stands before its operands then."""
-    return "_backward" in call.name
-
-
 def _norm(call: Call, kind: OperatorKind, rows: int, suffix: str = "") -> list[Kernel]:
     """Backward takes twice the FLOP."""
-    backward = _is_backward(call)
+    backward = call.is_backward
     dims = (rows, call.inputs[backward].elements // max(rows, 1))
-    return whole(call, kind, dims, (1 + backward) * row_flop(kind, dims), suffix)
+    return single_kernel(call, kind, dims, (1 + backward) * row_flop(kind, dims), suffix)
 
 
 def _normalized_rows(call: Call) -> int:
-    backward = _is_backward(call)
-    columns = int(prod(call.argument(1 + backward, "normalized_shape")))
+    backward = call.is_backward
+    columns = prod(call.arguments["normalized_shape"])
     return call.inputs[backward].elements // max(columns, 1)
 
 
@@ -112,7 +109,7 @@ def layer_norm(call: Call) -> list[Kernel]:
     784 rows of 192 elements take 58 us, transposed ones 115, the copy alone 56 (EPYC 9005, fp32).
     """
     kernels = _norm(call, _K.LAYER_NORM, _normalized_rows(call))
-    return made_contiguous(kernels, *call.inputs[: 1 + _is_backward(call)])
+    return made_contiguous(kernels, *call.inputs[: 1 + call.is_backward])
 
 
 @formula("_fused_rms_norm _fused_rms_norm_backward")
@@ -124,9 +121,8 @@ def rms_norm(call: Call) -> list[Kernel]:
 @formula("native_group_norm native_group_norm_backward")
 def group_norm(call: Call) -> list[Kernel]:
     """One row per sample and group."""
-    backward = _is_backward(call)
-    groups = int(call.argument(8 if backward else 6, "group"))
-    return _norm(call, _K.GROUP_NORM, call.inputs[backward].shape[0] * groups)
+    samples = call.inputs[call.is_backward].shape[0]
+    return _norm(call, _K.GROUP_NORM, samples * call.arguments["group"])
 
 
 @formula(
@@ -138,10 +134,9 @@ def group_norm(call: Call) -> list[Kernel]:
 )
 def batch_norm(call: Call) -> list[Kernel]:
     """Channels are axis 1. With statistics of its own (an instance norm) it is named so."""
-    backward = _is_backward(call)
-    x = call.inputs[backward]
-    is_own = any(flag is True for flag in call.arguments[3:6]) or "with_update" in call.name
-    suffix = OWN_STATISTICS if is_own and not backward else ""
+    x = call.inputs[call.is_backward]
+    is_own = call.arguments.get("training") or "with_update" in call.name
+    suffix = OWN_STATISTICS if is_own and not call.is_backward else ""
     return _norm(call, _K.BATCH_NORM, rows_of(x, x.shape[1])[0], suffix)
 
 
@@ -168,11 +163,10 @@ def softmax(call: Call) -> list[Kernel]:
     bits and 315 in 16, contiguous ones 168 and 232 (EPYC 9005).
     """
     x = call.inputs[0]
-    backward = _is_backward(call)
-    axis = call.argument(1 + backward, "dim", -1)
+    axis = call.arguments["dim"]
     rows = rows_of(x, _axis_size(x, axis))
-    flop = 4 * x.elements if backward else row_flop(_K.SOFTMAX, rows)
-    return made_contiguous(whole(call, _K.SOFTMAX, rows, flop, across(x, axis)), x)
+    flop = 4 * x.elements if call.is_backward else row_flop(_K.SOFTMAX, rows)
+    return made_contiguous(single_kernel(call, _K.SOFTMAX, rows, flop, across(x, axis)), x)
 
 
 @formula("_safe_softmax")
@@ -185,19 +179,15 @@ def safe_softmax(call: Call) -> list[Kernel]:
     """
     x, result = call.inputs[0], call.outputs[0]
     count = x.elements
-    rows = max(count // max(_axis_size(x, call.argument(1, "dim", -1)), 1), 1)
-    apart = inner_tensor(x, count)
-    flags = replace(apart, element_bytes=1, scaled=False)
+    rows = max(count // max(_axis_size(x, call.arguments["dim"]), 1), 1)
+    weights = inner_tensor(x, count)
+    flags = replace(weights, element_bytes=1, scaled=False)
     masked = replace(flags, shape=(rows,))
-
-    steps = [
-        (_K.ELEMENTWISE, (count, 1, 1), (apart,), flags, "eq"),
-        (_K.REDUCTION, (rows, count // rows), (flags,), masked, "all"),
-        (_K.ELEMENTWISE, (count, 2, 1), (masked, apart), result, "where"),
-    ]
     return [
-        *(replace(first, writes=(apart,)) for first in softmax(call)),
-        *(Kernel(kind, dims, reads, (to,), n) for kind, dims, reads, to, n in steps),
+        *(replace(kernel, writes=(weights,)) for kernel in softmax(call)),
+        Kernel(_K.ELEMENTWISE, (count, 1, 1), (weights,), (flags,), "eq"),
+        Kernel(_K.REDUCTION, (rows, count // rows), (flags,), (masked,), "all"),
+        Kernel(_K.ELEMENTWISE, (count, 2, 1), (masked, weights), (result,), "where"),
     ]
 
 
@@ -207,9 +197,9 @@ def top_k(call: Call) -> list[Kernel]:
     called.
     """
     x = call.inputs[0]
-    experts = _axis_size(x, call.argument(2, "dim", -1))
-    dims = (x.elements // max(experts, 1), experts, int(call.argument(1, "k")))
-    return whole(call, _K.MOE_ROUTING, dims, 2 * x.elements)
+    experts = _axis_size(x, call.arguments["dim"])
+    dims = (x.elements // max(experts, 1), experts, call.arguments["k"])
+    return single_kernel(call, _K.MOE_ROUTING, dims, 2 * x.elements)
 
 
 # -- pooling
@@ -218,16 +208,12 @@ _FLAT_POOLS = "avg_pool2d avg_pool3d max_pool2d_with_indices max_pool3d_with_ind
 _ADAPTIVE = "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d"
 
 
-def _backward_of(text: str) -> str:
-    return " ".join(f"{name}_backward" for name in text.split())
-
-
 def _rank(call: Call) -> int:
     """Axes that a pool slides along: the number before the first "d" in its name."""
     return int(call.name.partition("d_")[0].removesuffix("d")[-1])
 
 
-def _pool(call: Call, x: Operand, small: Operand, place: int) -> Kernel:
+def _pool(call: Call, x: Operand, small: Operand) -> Kernel:
     """From the positions of x to those of a smaller tensor, by windows of the size that an argument
     says; adaptive ones of the mean size, input over output positions.
     """
@@ -238,34 +224,34 @@ def _pool(call: Call, x: Operand, small: Operand, place: int) -> Kernel:
     if "adaptive" in call.name:
         volume = max(1, positions // max(outputs, 1))
     else:
-        sizes = call.argument(place, "kernel_size")
+        sizes = call.arguments["kernel_size"]
         sizes = sizes if isinstance(sizes, (list, tuple)) else [sizes]
         volume = prod(sizes) if len(sizes) == rank else int(sizes[0]) ** rank
     # Whole vectors of channels.
     is_channels_last = rank == 2 and channels > 1 and x.stride[-3] == 1 and positions > 1
     form = "last" if is_channels_last else ""
     dims = (batch, channels, positions, outputs, volume)
-    return whole(call, _K.POOLING, dims, suffix=form)[0]
+    return single_kernel(call, _K.POOLING, dims, suffix=form)[0]
 
 
 @formula("avg_pool1d", _FLAT_POOLS, _ADAPTIVE)
 def pool(call: Call) -> list[Kernel]:
     """One FLOP per element of each window; a sequence's maximum comes as an image of one line."""
     x = call.inputs[0]
-    kernel = _pool(call, x, call.outputs[0], 1)
+    kernel = _pool(call, x, call.outputs[0])
     is_line = call.name == "max_pool2d_with_indices" and x.shape[-2] == 1
-    if is_line and next(iter(call.argument(1, "kernel_size"))) == 1:
+    if is_line and next(iter(call.arguments["kernel_size"])) == 1:
         kernel = replace(kernel, suffix="1d")
     return [kernel]
 
 
-@formula(_backward_of(_FLAT_POOLS), _backward_of(_ADAPTIVE))
+@formula(backward_of(_FLAT_POOLS), backward_of(_ADAPTIVE))
 def pool_backward(call: Call) -> list[Kernel]:
     """Each gradient goes to its window; the picture itself is not read."""
     gradient, image = call.inputs[:2]
     x = call.outputs[0] if "adaptive" in call.name else image
     reads = tuple(operand for operand in call.inputs if operand is not image)
-    return [replace(_pool(call, x, gradient, 2), reads=reads, suffix="")]
+    return [replace(_pool(call, x, gradient), reads=reads, suffix="")]
 
 
 # -- copies
@@ -294,7 +280,7 @@ def copy(call: Call) -> list[Kernel]:
     elements = sum(x.elements for x in call.outputs)
     pieces: tuple[int, ...] = ()
     if call.name == "stack":  # piece by piece
-        axis, shape = int(call.argument(1, "dim", 0)), call.outputs[0].shape
+        axis, shape = call.arguments["dim"], call.outputs[0].shape
         pieces = (0, 0, 0, len(inputs) * prod(shape[: axis % len(shape)]))
     return [Kernel(_K.COPY, (elements, *pieces), inputs, call.outputs)]
 
@@ -306,12 +292,12 @@ def roll(call: Call) -> list[Kernel]:
 
     301,000 floats rolled along two axes take 55 us, copied once 25 (EPYC 9005).
     """
-    axes = call.argument(2, "dims", ())
+    axes = call.arguments["dims"]
     count = max(1, len(axes)) if isinstance(axes, (list, tuple)) else 1
     result = call.outputs[0]
     between = replace(inner_tensor(result, *result.shape), stride=result.stride)
-    places = (call.inputs[0], *[between] * (count - 1), result)
-    return [Kernel(_K.COPY, (result.elements,), (a,), (b,)) for a, b in pairwise(places)]
+    tensors = (call.inputs[0], *[between] * (count - 1), result)
+    return [Kernel(_K.COPY, (result.elements,), (a,), (b,)) for a, b in pairwise(tensors)]
 
 
 @formula(
@@ -332,13 +318,14 @@ def spectrum(call: Call) -> list[Kernel]:
     (Cooley and Tukey, 1965).
     """
     x, result = call.inputs[0], call.outputs[0]
-    whole = result if call.name.endswith("c2r") else x
-    axes = [int(axis) % len(whole.shape) for axis in call.argument(1, "dim", (-1,))]
-    length = prod([whole.shape[axis] for axis in axes])
-    elements = whole.elements * (2 if call.name.endswith("c2c") else 1)
-    each = round(2.5 * log2(max(length, 2)))
-    runs = 1 if len(whole.shape) - 1 in axes else elements
-    return [Kernel(_K.ELEMENTWISE, (elements, 1, each, runs), (x,), (result,))]
+    full = result if call.name.endswith("c2r") else x
+    rank = len(full.shape)
+    axes = {axis % rank for axis in call.arguments["dim"]}
+    length = prod(full.shape[axis] for axis in axes)
+    elements = full.elements * (2 if call.name.endswith("c2c") else 1)
+    element_flop = round(2.5 * log2(max(length, 2)))
+    runs = 1 if rank - 1 in axes else elements
+    return single_kernel(call, _K.ELEMENTWISE, (elements, 1, element_flop, runs))
 
 
 @formula("im2col col2im")
@@ -346,11 +333,11 @@ def unfold(call: Call) -> list[Kernel]:
     """An image's windows as columns, and columns added up to an image: each element of the columns
     is moved.
     """
-    return whole(call, _K.COPY, (max(call.inputs[0].elements, call.outputs[0].elements),))
+    return single_kernel(call, _K.COPY, (max(call.inputs[0].elements, call.outputs[0].elements),))
 
 
 @formula("split_with_sizes_copy unbind_copy split_copy chunk_cat _foreach_copy")
 def list_copy(call: Call) -> list[Kernel]:
     """Moves a list of tensors."""
     elements = sum(x.elements for x in call.outputs) or sum(x.elements for x in call.inputs) // 2
-    return whole(call, _K.COPY, (elements,))
+    return single_kernel(call, _K.COPY, (elements,))

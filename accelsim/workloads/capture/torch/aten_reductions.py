@@ -10,7 +10,8 @@ from accelsim.workloads.capture.torch.aten import (
     Operand,
     formula,
     inner_tensor,
-    whole,
+    names,
+    single_kernel,
 )
 from accelsim.workloads.capture.torch.aten_memory import across, elementwise, rows_of
 from accelsim.workloads.operator import OperatorKind
@@ -18,8 +19,8 @@ from accelsim.workloads.pointwise import POINTWISE_FLOP
 
 _K = OperatorKind
 
-#: Reductions whose loop depends on whether the innermost axis stays, and the place of their axes.
-_BY_AXIS = {"sum": 1, "mean": 1, "amax": 1, "amin": 1, "norm": 2, "linalg_vector_norm": 2}
+#: Reductions whose loop depends on whether the innermost axis stays.
+_BY_AXIS = names("sum mean amax amin norm linalg_vector_norm")
 
 
 @formula(
@@ -38,13 +39,13 @@ def reduction(call: Call) -> list[Kernel]:
     dims, form = (rows, x.elements // rows), ""
     if call.name.startswith("arg") or (call.name in {"max", "min"} and len(call.outputs) > 1):
         form = "place"
-    inner = _stretch(x, call.argument(_BY_AXIS[call.name], "dim")) if call.name in _BY_AXIS else 0
+    inner = _inner_stretch(x, call.arguments.get("dim")) if call.name in _BY_AXIS else 0
     if inner:
-        return whole(call, _K.REDUCTION, (*dims, inner), x.elements, "outer")
-    return whole(call, _K.REDUCTION, dims, x.elements, form)
+        return single_kernel(call, _K.REDUCTION, (*dims, inner), x.elements, "outer")
+    return single_kernel(call, _K.REDUCTION, dims, x.elements, form)
 
 
-def _stretch(x: Operand, axes: object) -> int:
+def _inner_stretch(x: Operand, axes: object) -> int:
     """Elements that lie together and are reduced each with others than its neighbours; 0 where
     neighbours are.
     """
@@ -53,8 +54,8 @@ def _stretch(x: Operand, axes: object) -> int:
     if not reduced or not x.shape:
         return 0
     length = 1
-    long = [axis for axis, size in enumerate(x.shape) if size > 1]
-    for axis in sorted(long, key=lambda axis: x.stride[axis]):
+    long_axes = [axis for axis, size in enumerate(x.shape) if size > 1]
+    for axis in sorted(long_axes, key=lambda axis: x.stride[axis]):
         if axis in reduced or x.stride[axis] != length:
             break
         length *= x.shape[axis]
@@ -68,25 +69,25 @@ def logarithm_of_summed_exponentials(call: Call) -> list[Kernel]:
     """
     x, result = call.inputs[0], call.outputs[0]
     rows = max(result.elements, 1)
-    apart, most = inner_tensor(x, *x.shape), inner_tensor(x, rows)
+    differences, maxima = inner_tensor(x, *x.shape), inner_tensor(x, rows)
 
     def reduced(result: Operand, source: Operand, suffix: str) -> Kernel:
         return Kernel(_K.REDUCTION, (rows, x.elements // rows), (source,), (result,), suffix)
 
-    def each(result: Operand, suffix: str, *reads: Operand) -> Kernel:
+    def pointwise(result: Operand, suffix: str, *reads: Operand) -> Kernel:
         dims = (result.elements, len(reads), POINTWISE_FLOP.get(suffix, 1))
         return Kernel(_K.ELEMENTWISE, dims, reads, (result,), suffix)
 
     return [
-        reduced(most, x, "amax"),
-        each(most, "abs", most),
-        each(most, "eq", most),
-        each(most, "masked_fill", most),
-        each(apart, "sub", x, most),
-        each(apart, "exp", apart),
-        reduced(result, apart, "sum"),
-        each(result, "log", result),
-        each(result, "add", result, most),
+        reduced(maxima, x, "amax"),
+        pointwise(maxima, "abs", maxima),
+        pointwise(maxima, "eq", maxima),
+        pointwise(maxima, "masked_fill", maxima),
+        pointwise(differences, "sub", x, maxima),
+        pointwise(differences, "exp", differences),
+        reduced(result, differences, "sum"),
+        pointwise(result, "log", result),
+        pointwise(result, "add", result, maxima),
     ]
 
 
@@ -94,9 +95,8 @@ def logarithm_of_summed_exponentials(call: Call) -> list[Kernel]:
 def scan(call: Call) -> list[Kernel]:
     """One FLOP per element along one axis; without an axis all elements are one row."""
     x = call.inputs[0]
-    place, default = {"kthvalue": (2, -1), "median": (1, None)}.get(call.name, (1, -1))
-    axis = call.argument(place, "dim", default)
+    axis = call.arguments.get("dim")
     if axis is None or not x.shape:
-        return whole(call, _K.REDUCTION, (1, x.elements), x.elements)
-    rows = rows_of(x, x.shape[int(axis)])
-    return whole(call, _K.REDUCTION, rows, x.elements, across(x, int(axis)))
+        return single_kernel(call, _K.REDUCTION, (1, x.elements), x.elements)
+    rows = rows_of(x, x.shape[axis])
+    return single_kernel(call, _K.REDUCTION, rows, x.elements, across(x, axis))

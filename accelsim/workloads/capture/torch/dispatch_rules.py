@@ -1,5 +1,5 @@
-"""What the capture asks of a torch operator: is it a view, composite, pointwise, sized by data,
-small enough to follow.
+"""An operator as torch dispatches it, and what the capture asks of it: is it a view, composite,
+pointwise, sized by data, small enough to follow.
 """
 
 from __future__ import annotations
@@ -11,13 +11,19 @@ from math import prod
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
 
-from accelsim.plain import Values
+from accelsim.frozen import frozen
+from accelsim.plain import Document, Values
 from accelsim.workloads.capture.torch.aten import names
 from accelsim.workloads.capture.torch.meta_module import KNOWN_ELEMENTS, tensors_in
 from accelsim.workloads.pointwise import POINTWISE_FLOP
 
+_ATEN = torch.ops.aten
+#: Operators whose real result is never worth computing.
+UNKNOWABLE = names("mm addmm bmm convolution empty empty_like new_empty empty_strided")
 #: Operators refused by name, with what to do instead.
 REFUSED = {
     "_pack_padded_sequence": "packs sequences into a layout that is data. Pass padded sequences "
@@ -30,6 +36,81 @@ REFUSED = {
 }
 
 
+@frozen(eq=False)
+class Dispatch:
+    """One dispatched operator.
+
+    Attributes:
+        name: ATen name without overload ("addmm").
+        overload: The operator.
+        args: Positional arguments.
+        keywords: Keyword arguments.
+        inputs: Tensors among the arguments.
+    """
+
+    name: str
+    overload: OpOverload
+    args: tuple[Any, ...]
+    keywords: Document
+    inputs: Sequence[Tensor]
+
+    @property
+    def schema(self) -> torch.FunctionSchema:
+        """What the operator takes and returns."""
+        return self.overload._schema  # noqa: SLF001
+
+    @property
+    def arguments(self) -> Values:
+        """Arguments by their names in the schema, in the order given, and defaults behind them."""
+        parameters = self.schema.arguments
+        given = dict(zip((x.name for x in parameters), self.args, strict=False)) | self.keywords
+        missing = (x for x in parameters if x.name not in given and x.has_default_value())
+        return given | {x.name: x.default_value for x in missing}
+
+    @property
+    def mutated(self) -> list[Tensor]:
+        """Tensors among the arguments that the operator writes."""
+        arguments = self.arguments
+        aliases = ((x.name, x.alias_info) for x in self.schema.arguments)
+        return tensor_parts(
+            [arguments[name] for name, alias in aliases if alias and alias.is_write]
+        )
+
+    @property
+    def is_sized_by_data(self) -> bool:
+        """Whether its result's size may be data: indexing is so by boolean masks alone."""
+        return self.overload is not _ATEN.index.Tensor or any(map(is_mask, self.args[1]))
+
+    @property
+    def is_large(self) -> bool:
+        """Whether computing its value for real could take notable time or memory."""
+        sizes = self.args if self.inputs else (*self.args, *self.keywords.values())
+        read_elements: int = sum(x.numel() for x in self.inputs)
+        return max(_requested_elements(sizes), read_elements) > KNOWN_ELEMENTS
+
+
+def _requested_elements(arguments: Iterable[object]) -> int:
+    """Upper bound of the elements that sizes and ranges among the arguments can ask for."""
+    largest = 1
+    for value in arguments:
+        if isinstance(value, (list, tuple)) and value and all(isinstance(x, int) for x in value):
+            largest = max(largest, prod(abs(x) for x in value))
+        elif isinstance(value, (int, float)) and abs(value) < 1e15:
+            largest = max(largest, int(abs(value)))
+    return largest
+
+
+def tensor_parts(values: object) -> list[Tensor]:
+    """Every tensor in nested containers; of a sparse one, the values it stores."""
+    tensors = tensors_in(values)
+    return [x if x.layout is torch.strided else x._values() for x in tensors]  # noqa: SLF001
+
+
+def is_mask(index: Tensor | None) -> bool:
+    """Whether an index picks elements by true and false."""
+    return index is not None and index.dtype in {torch.bool, torch.uint8}
+
+
 def main_dtype(module: torch.nn.Module) -> torch.dtype:
     """The dtype most of a module's parameters have; float32 for a module without any."""
     sizes = Counter[torch.dtype]()
@@ -39,20 +120,20 @@ def main_dtype(module: torch.nn.Module) -> torch.dtype:
     return max(sizes, key=lambda dtype: sizes[dtype], default=torch.float32)
 
 
-def as_laid_out(func: Any, args: tuple[Any, ...], result: Any) -> Any:
+def as_laid_out(call: Dispatch, result: Any) -> Any:
     """A result on the meta device as libraries lay it out.
 
     A convolved image has its channels together where the image or the weights have (ATen
     ConvUtils.h); the meta device knows that of gradients alone.
     """
-    if func is not torch.ops.aten.convolution.default or result.dim() != 4:
+    if call.overload is not _ATEN.convolution.default or result.dim() != 4:
         return result
-    together = any(suggest_memory_format(x) is torch.channels_last for x in args[:2])
-    return result.contiguous(memory_format=torch.channels_last) if together else result
+    is_together = any(suggest_memory_format(x) is torch.channels_last for x in call.args[:2])
+    return result.contiguous(memory_format=torch.channels_last) if is_together else result
 
 
 @cache
-def is_composite(func: Any) -> bool:
+def is_composite(overload: OpOverload) -> bool:
     """Whether torch would have split the operator had autograd been on (it is not under inference
     mode).
 
@@ -60,66 +141,28 @@ def is_composite(func: Any) -> bool:
     alone.
     """
     keys, has = torch._C.DispatchKey, torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
-    composite = has(func.name(), keys.CompositeImplicitAutograd)
-    return bool(composite and not has(func.name(), keys.CPU))
+    composite = has(overload.name(), keys.CompositeImplicitAutograd)
+    return bool(composite and not has(overload.name(), keys.CPU))
 
 
-#: Operators whose real result is never worth computing.
-UNKNOWABLE = names("mm addmm bmm convolution empty empty_like new_empty empty_strided")
-
-
-def too_large(args: tuple[Any, ...], keywords: Values, inputs: Sequence[torch.Tensor]) -> bool:
-    """Whether computing the value for real could take notable time or memory."""
-    asked = _asked_elements(args if inputs else (*args, *keywords.values()))
-    return bool(max(asked, sum(x.numel() for x in inputs)) > KNOWN_ELEMENTS)
-
-
-def _asked_elements(arguments: Iterable[Any]) -> int:
-    """Upper bound of the elements that sizes and ranges among the arguments can ask for."""
-    largest = 1
-    for value in arguments:
-        if isinstance(value, (list, tuple)) and value and all(isinstance(x, int) for x in value):
-            largest = max(largest, prod(abs(x) for x in value))
-        elif isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e15:
-            largest = max(largest, int(abs(value)))
-    return largest
-
-
-def scalar_draw(name: str, size: Any) -> torch.Tensor | None:
+def scalar_draw(name: str, size: Sequence[int]) -> Tensor | None:
     """A single random number at its median, so that code that branches on it takes the likelier
     way.
     """
-    if not isinstance(size, (list, tuple)) or prod(size) != 1:
+    if prod(size) != 1:
         return None
     return torch.full(tuple(size), {"rand": 0.5, "randn": 0.0}[name])
 
 
-def wide_grouped_product(func: Any, args: tuple[Any, ...], keywords: Values) -> torch.Tensor:
+def wide_grouped_product(call: Dispatch) -> Tensor:
     """Result of ``_grouped_mm`` in a dtype that its shape function, unlike its kernels, refuses."""
     a, b = (
         torch.empty_strided(x.shape, x.stride(), dtype=torch.bfloat16, device="meta")
-        for x in args[:2]
+        for x in call.args[:2]
     )
-    result: torch.Tensor = func(a, b, *args[2:], **keywords)
-    return torch.empty_strided(result.shape, result.stride(), dtype=args[0].dtype, device="meta")
-
-
-def tensor_parts(values: Any) -> list[torch.Tensor]:
-    """Every tensor in nested containers; of a sparse one, the values it stores."""
-    tensors = tensors_in(values)
-    return [x if x.layout is torch.strided else x._values() for x in tensors]  # noqa: SLF001
-
-
-def data_sized(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether this call's result size is data: indexing is only by boolean masks."""
-    if func is not torch.ops.aten.index.Tensor:
-        return True
-    return any(x is not None and x.dtype in {torch.bool, torch.uint8} for x in args[1])
-
-
-def tensor_arguments(func: Any) -> list[Any]:
-    """Schema entries of an operator's tensors."""
-    return [argument for argument in func._schema.arguments if "Tensor" in str(argument.type)]  # noqa: SLF001
+    result: Tensor = call.overload(a, b, *call.args[2:], **call.keywords)
+    dtype = call.args[0].dtype
+    return torch.empty_strided(result.shape, result.stride(), dtype=dtype, device="meta")
 
 
 _POINTWISE_NAMES = names(

@@ -8,12 +8,13 @@ can follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from math import prod
 from threading import get_ident
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ from accelsim.workloads.capture.torch.aten import (
     recurrent_kernel,
 )
 from accelsim.workloads.capture.torch.aten_memory import elementwise
-from accelsim.workloads.capture.torch.recorder import OperatorRecorder
+from accelsim.workloads.capture.torch.recorder import OperatorRecorder, Row
 from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
 
 _RECURRENT = {
@@ -39,10 +40,6 @@ _RECURRENT = {
     "rnn_tanh": OperatorKind.RNN,
     "rnn_relu": OperatorKind.RNN,
 }
-
-
-#: Positional arguments of ``scaled_dot_product_attention``.
-_ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 #: Functions of ``torch.nn.functional`` stood in for.
 _STAND_INS = ("scaled_dot_product_attention", "dropout", "rms_norm", "linear")
 
@@ -69,129 +66,138 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
         """Intercept calls made inside."""
         thread = get_ident()
 
-        def stand_in(original: Any) -> Any:
+        def stand_in(original: Callable[..., Any]) -> Callable[..., Any]:
             def answer(*args: Any, **keywords: Any) -> Any:
-                if get_ident() != thread:
-                    return original(*args, **keywords)
-                return self._answer(original, args, keywords)
+                is_captured = get_ident() == thread
+                function = self._answers.get(original, original) if is_captured else original
+                return function(*args, **keywords)
 
             return answer
 
-        self._originals = {name: getattr(functional, name) for name in _STAND_INS}
+        originals = {name: getattr(functional, name) for name in _STAND_INS}
+        self._answers = self._answers_to(*originals.values())
         try:
-            for name, original in self._originals.items():
+            for name, original in originals.items():
                 setattr(functional, name, stand_in(original))
             with self:
                 yield
         finally:
-            for name, original in self._originals.items():
+            for name, original in originals.items():
                 setattr(functional, name, original)
 
-    def __torch_function__(
+    def _answers_to(
         self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        attention: Callable[..., Tensor],
+        dropout: Callable[..., Tensor],
+        rms_norm: Callable[..., Tensor],
+        linear: Callable[..., Tensor],
+    ) -> dict[Callable[..., Any], Callable[..., Any]]:
+        """What answers a call instead of the function that is called."""
+        recorder = self._recorder
+        answers: dict[Callable[..., Any], Callable[..., Any]] = {
+            dropout: _dropout,
+            rms_norm: partial(_rms_norm, recorder),
+            linear: partial(_linear, linear),
+        }
+        for name in _RECURRENT:
+            answers[getattr(torch, name)] = partial(_recurrent, recorder, name)
+        if self._fused_attention:
+            packet = torch.ops.aten.scaled_dot_product_attention
+            for function in (attention, packet, packet.default):
+                answers[function] = partial(_attention, recorder)
+        return answers
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Answer the call, or pass it on."""
-        return self._answer(func, args, dict(kwargs or {}))
-
-    def _answer(self, func: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        recorder, name = self._recorder, getattr(func, "__name__", "")
-        packet = torch.ops.aten.scaled_dot_product_attention
-        if func in (self._originals["scaled_dot_product_attention"], packet, packet.default):
-            given = dict(zip(_ATTENTION_ARGUMENTS, args, strict=False)) | keywords
-            tensors, mask = (
-                [given[name] for name in _ATTENTION_ARGUMENTS[:3]],
-                given.get("attn_mask"),
-            )
-            if self._fused_attention:
-                causal = bool(given.get("is_causal"))
-                return _attention(recorder, tensors, mask, is_causal=causal)
-        elif func is self._originals["dropout"]:
-            return _dropout(*args, **keywords)
-        elif func is self._originals["rms_norm"]:
-            return _rms_norm(recorder, *args, **keywords)
-        elif func is self._originals["linear"] and "input" not in keywords:
-            return _linear(func, *args, **keywords)
-        elif name in _RECURRENT and func is getattr(torch, name, None):
-            return _recurrent(recorder, name, args)
-        return func(*args, **keywords)
+        return self._answers.get(func, func)(*args, **(kwargs or {}))
 
 
-class _Whole(torch.autograd.Function):  # type: ignore[misc]
-    """A call that adds rows of its own, forward and backward: those of its layer."""
+class _Layer(Protocol):
+    """A call that adds rows of its own, forward and backward."""
+
+    def forward(self, *tensors: Tensor) -> tuple[Any, Sequence[Tensor]]:
+        """The outputs, and the tensors kept for the backward pass."""
+
+    def backward(
+        self, gradient: Tensor, saved: Sequence[Tensor], *, needs_input: bool
+    ) -> Sequence[Tensor]:
+        """Gradients of the tensors."""
+
+
+class _WholeCall(torch.autograd.Function):  # type: ignore[misc]
+    """Runs a layer such that autograd can follow."""
 
     @staticmethod
-    def forward(ctx: Any, layer: Any, *tensors: Tensor) -> Any:
-        outputs, kept = layer.forward(*tensors)
+    def forward(ctx: Any, layer: _Layer, *tensors: Tensor) -> Any:
+        outputs, saved = layer.forward(*tensors)
         ctx.layer = layer
-        ctx.save_for_backward(*kept)
+        ctx.save_for_backward(*saved)
         return outputs
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        asked = ctx.needs_input_grad[1]
-        return (None, *ctx.layer.backward(gradients[0], ctx.saved_tensors, asked))
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> Any:
+        needs_input = ctx.needs_input_grad[1]
+        return (None, *ctx.layer.backward(gradient, ctx.saved_tensors, needs_input=needs_input))
 
 
-def _linear(func: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def _linear(
+    original: Callable[..., Tensor],
+    input: Tensor,  # noqa: A002  (torch's name)
+    weight: Tensor,
+    bias: Tensor | None = None,
+) -> Tensor:
     """Adds the bias in place where the input does not lie together; under a dispatch mode torch
     itself does not.
     """
-    if bias is None or x.dim() <= 2 or x.is_contiguous():
-        return func(x, weight, bias)
-    result = func(x, weight)
-    return result.add_(bias)
+    if bias is None or input.dim() <= 2 or input.is_contiguous():
+        return original(input, weight, bias)
+    return original(input, weight).add_(bias)
 
 
-def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+def _dropout(
+    input: Tensor,  # noqa: A002  (torch's name)
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+) -> Tensor:
     """Dropout as accelerators run it: one kernel that writes the result and a one-byte mask."""
     if not training or p == 0.0:
-        return x
-    result: Tensor = torch.native_dropout(x, p, True)[0]
-    return x.copy_(result) if inplace and not x.requires_grad else result
+        return input
+    result: Tensor = torch.native_dropout(input, p, True)[0]
+    return input.copy_(result) if inplace and not input.requires_grad else result
+
+
+def _is_differentiable(*tensors: Tensor) -> bool:
+    """Whether autograd will keep what a call on these tensors saves."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 # -- attention
 
 
 def _attention(
-    recorder: OperatorRecorder, tensors: Sequence[Tensor], mask: Tensor | None, *, is_causal: bool
+    recorder: OperatorRecorder,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **_: object,
 ) -> Tensor:
     """``scaled_dot_product_attention`` as one row; dropout inside the fused kernel costs no row."""
-    query, key, value = (recorder.to_meta(x) for x in tensors)
+    del dropout_p
+    query, key, value = tensors = [recorder.to_meta(x) for x in (query, key, value)]
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
-        shapes = "{}, {} and {}".format(*(tuple(x.shape) for x in (query, key, value)))
+        shapes = "{}, {} and {}".format(*(tuple(x.shape) for x in tensors))
         raise CaptureError(
             f"scaled_dot_product_attention in {recorder.path!r}: shapes {shapes} do not match."
         )
-    masks = () if mask is None else _operands(recorder, recorder.to_meta(mask))
-    layer = _Attention(recorder, masks, is_causal, _differentiable(query, key, value))
-    return _Whole.apply(layer, query, key, value)
-
-
-def _differentiable(*tensors: Tensor) -> bool:
-    """Whether autograd will keep what a call on these tensors saves."""
-    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-
-
-def _attention_output(q: Tensor, v: Tensor) -> Tensor:
-    """The result's memory, laid out as the queries are: where these lie inside tokens, merging the
-    heads moves nothing.
-
-    ATen FlashAttentionKernel.cpp; a GPU's kernels do the same with queries as layers leave them.
-    """
-    return (
-        torch.empty_like(q)
-        if v.shape[-1] == q.shape[-1]
-        else q.new_empty((*q.shape[:-1], v.shape[-1]))
-    )
-
-
-def _operands(recorder: OperatorRecorder, *tensors: Tensor) -> tuple[Operand, ...]:
-    return tuple(recorder.operand(x) for x in tensors)
+    mask = () if attn_mask is None else (recorder.operand(recorder.to_meta(attn_mask)),)
+    layer = _Attention(recorder, mask, bool(is_causal), _is_differentiable(*tensors))
+    return _WholeCall.apply(layer, *tensors)
 
 
 @frozen
@@ -200,24 +206,29 @@ class _Attention:
 
     recorder: OperatorRecorder
     mask: tuple[Operand, ...]
-    causal: bool
-    differentiable: bool
+    is_causal: bool
+    is_differentiable: bool
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Any:
-        recorder, output = self.recorder, _attention_output(q, v)
-        *parts, written = _operands(recorder, q, k, v, output)
-        reads = (*parts, *self.mask)
-        kernel = attention_kernel(parts, reads, (written,), causal=self.causal)
-        row = recorder.rows[recorder.add([kernel], "scaled_dot_product_attention")]
-        if self.differentiable:  # log-sum-exp, FP32
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
+        # The result is laid out as the queries are: where these lie inside tokens, merging the
+        # heads moves nothing (ATen FlashAttentionKernel.cpp; a GPU's kernels do the same).
+        is_alike = v.shape[-1] == q.shape[-1]
+        output = torch.empty_like(q) if is_alike else q.new_empty((*q.shape[:-1], v.shape[-1]))
+        *operands, written = self.recorder.operands(q, k, v, output)
+        reads = (*operands, *self.mask)
+        kernel = attention_kernel(operands, reads, (written,), causal=self.is_causal)
+        row = self.recorder.add([kernel], "scaled_dot_product_attention")
+        if self.is_differentiable:  # log-sum-exp, FP32
             row.saved_fixed_bytes += 4.0 * output.numel() / max(output.shape[-1], 1)
         return output, (q, k, v, output)
 
-    def backward(self, gradient: Tensor, saved: tuple[Tensor, ...], _: bool) -> Any:
+    def backward(
+        self, gradient: Tensor, saved: Sequence[Tensor], *, needs_input: bool
+    ) -> Sequence[Tensor]:
+        del needs_input  # one kernel computes all three
         results = [torch.empty_like(x) for x in saved[:3]]
-        reads = _operands(self.recorder, gradient, *saved)
-        writes = _operands(self.recorder, *results)
-        kernel = attention_kernel(reads[1:4], reads, writes, causal=self.causal, backward=True)
+        reads, writes = self.recorder.operands(gradient, *saved), self.recorder.operands(*results)
+        kernel = attention_kernel(reads[1:4], reads, writes, causal=self.is_causal, backward=True)
         self.recorder.add([kernel], "scaled_dot_product_attention_backward")
         return results
 
@@ -227,19 +238,16 @@ class _Attention:
 
 def _rms_norm(
     recorder: OperatorRecorder,
-    x: Tensor,
+    input: Tensor,  # noqa: A002  (torch's name)
     normalized_shape: list[int],
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:
     """``rms_norm`` as the one kernel accelerators run, rather than its parts."""
     del eps
-    tensors = [recorder.to_meta(t) for t in (x, weight) if t is not None]
-    columns = prod(normalized_shape)
-    result: Tensor = _Whole.apply(_RmsNorm(recorder, columns), *tensors)
-    if _differentiable(*tensors):  # reciprocal root mean squares, FP32
-        recorder.rows[-1].saved_fixed_bytes += 4.0 * x.numel() / columns
-    return result
+    tensors = [recorder.to_meta(x) for x in (input, weight) if x is not None]
+    layer = _RmsNorm(recorder, prod(normalized_shape), _is_differentiable(*tensors))
+    return _WholeCall.apply(layer, *tensors)
 
 
 @frozen
@@ -248,29 +256,36 @@ class _RmsNorm:
 
     recorder: OperatorRecorder
     columns: int
+    is_differentiable: bool
 
-    def forward(self, *tensors: Tensor) -> Any:
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
         output = torch.empty_like(tensors[0])
-        self._row(tensors, [output], 4, "rms_norm")
+        row = self._add(tensors, [output], 4, "rms_norm")
+        if self.is_differentiable:  # reciprocal root mean squares, FP32
+            row.saved_fixed_bytes += 4.0 * output.numel() / self.columns
         return output, tensors
 
-    def backward(self, gradient: Tensor, saved: tuple[Tensor, ...], _: bool) -> Any:
-        results = [torch.empty_like(t) for t in saved]
-        self._row((gradient, *saved), results, 8, "rms_norm_backward")
+    def backward(
+        self, gradient: Tensor, saved: Sequence[Tensor], *, needs_input: bool
+    ) -> Sequence[Tensor]:
+        del needs_input  # one kernel computes both
+        results = [torch.empty_like(x) for x in saved]
+        self._add((gradient, *saved), results, 8, "rms_norm_backward")
         return results
 
-    def _row(self, reads: Iterable[Tensor], writes: Any, flop: int, name: str) -> None:
+    def _add(
+        self, reads: Sequence[Tensor], writes: Sequence[Tensor], element_flop: int, name: str
+    ) -> Row:
         elements = writes[0].numel()
-        dims = (elements // self.columns, self.columns)
-        operands = _operands(self.recorder, *reads), _operands(self.recorder, *writes)
-        kernel = Kernel(OperatorKind.RMS_NORM, dims, *operands, flop=float(flop * elements))
-        self.recorder.add([kernel], name)
+        dims, flop = (elements // self.columns, self.columns), float(element_flop * elements)
+        operands = self.recorder.operands(*reads), self.recorder.operands(*writes)
+        return self.recorder.add([Kernel(OperatorKind.RMS_NORM, dims, *operands, flop=flop)], name)
 
 
 # -- recurrent layers
 
 
-def _recurrent(recorder: OperatorRecorder, name: str, args: tuple[Any, ...]) -> Any:
+def _recurrent(recorder: OperatorRecorder, name: str, *args: Any) -> Any:
     """``torch.lstm`` and its kin over padded sequences."""
     if isinstance(args[3], (list, tuple)):
         raise CaptureError(
@@ -280,27 +295,27 @@ def _recurrent(recorder: OperatorRecorder, name: str, args: tuple[Any, ...]) -> 
     x, state, weights, biased, layers, dropout, training, bidirectional, batch_first = args
     states = list(state) if isinstance(state, (list, tuple)) else [state]
     directions = 2 if bidirectional else 1
-    each = len(weights) // (int(layers) * directions)
-    is_projected = name == "lstm" and each == (5 if biased else 3)
+    weight_count = len(weights) // (layers * directions)
+    is_projected = name == "lstm" and weight_count == (5 if biased else 3)
     tensors = [recorder.to_meta(t) for t in (x, *states, *weights)]
-    stack = _Stack(
+    stack = _RecurrentStack(
         recorder,
         name,
-        layers=int(layers),
+        layers=layers,
         directions=directions,
-        dropout=float(dropout) if training else 0.0,
-        batch_first=bool(batch_first),
+        dropout=dropout if training else 0.0,
+        batch_first=batch_first,
         hidden=weights[0].shape[0] // RECURRENT_GATES[_RECURRENT[name]],
-        projection=weights[each - 1].shape[0] if is_projected else 0,
-        per_layer=each * directions,
+        projection=weights[weight_count - 1].shape[0] if is_projected else 0,
+        layer_weights=weight_count * directions,
         state_count=len(states),
-        differentiable=_differentiable(*tensors),
+        is_differentiable=_is_differentiable(*tensors),
     )
-    return tuple(_Whole.apply(stack, *tensors))
+    return tuple(_WholeCall.apply(stack, *tensors))
 
 
 @frozen
-class _Stack:
+class _RecurrentStack:
     """A recurrent call: layers x directions over one sequence, one row per layer forward and
     backward.
     """
@@ -313,70 +328,79 @@ class _Stack:
     batch_first: bool
     hidden: int
     projection: int
-    per_layer: int
+    layer_weights: int
     state_count: int
-    differentiable: bool
+    is_differentiable: bool
 
-    def forward(self, x: Tensor, *others: Tensor) -> Any:
+    @property
+    def gates(self) -> int:
+        """Products per hidden unit and step."""
+        return RECURRENT_GATES[_RECURRENT[self.name]]
+
+    def forward(self, x: Tensor, *others: Tensor) -> tuple[Any, Sequence[Tensor]]:
         states, weights = others[: self.state_count], others[self.state_count :]
-        width = self.projection or self.hidden
-        per_feature = (RECURRENT_GATES[_RECURRENT[self.name]] + 1) * self.hidden / width
-        layers = [x]  # in inference the last alone
-        finals = [torch.empty_like(state) for state in states]
+        outputs = [x]
+        final_states = [torch.empty_like(state) for state in states]
         for layer in range(self.layers):
-            target = x.new_empty((*x.shape[:2], width * self.directions))
-            own = self._own(weights, layer)
-            first = [s.narrow(0, layer * self.directions, self.directions) for s in states]
-            reads = [layers[-1], *own, *first]
-            kernel = self._kernel(layers[-1], reads, [target], f"layer{layer}")
-            row = self.recorder.add([kernel], self.name)
-            if self.differentiable:  # gates and cell state of every step, a training pass's reserve
-                self.recorder.rows[row].saved_elements += target.numel() * per_feature
-            if layer + 1 < self.layers and self.dropout:
-                (operand,) = _operands(self.recorder, target)
-                call = Call("native_dropout", (operand,), {}, (operand,))
-                self.recorder.add(elementwise(call), call.name)
-            layers = [*layers, target] if self.differentiable else [target]
-        for final in finals:
-            self.recorder.write(final)
-        kept = (*layers, *weights, *states) if self.differentiable else ()
-        return (layers[-1], *finals), kept
+            first = layer * self.directions
+            initial = [state.narrow(0, first, self.directions) for state in states]
+            reads = [outputs[-1], *self._weights_of(layer, weights), *initial]
+            outputs.append(self._forward_layer(layer, reads))
+        for state in final_states:
+            self.recorder.write(state)
+        saved = (*outputs, *weights, *states) if self.is_differentiable else ()
+        return (outputs[-1], *final_states), saved
 
-    def backward(self, gradient: Tensor, saved: tuple[Tensor, ...], asked: bool) -> Any:
+    def _forward_layer(self, layer: int, reads: Sequence[Tensor]) -> Tensor:
+        """The output of a layer, behind a dropout where another layer follows."""
+        width = self.projection or self.hidden
+        output = reads[0].new_empty((*reads[0].shape[:2], width * self.directions))
+        row = self.recorder.add(
+            [self._kernel(reads[0], reads, [output], f"layer{layer}")], self.name
+        )
+        if self.is_differentiable:  # gates and cell state of every step, a training pass's reserve
+            row.saved_elements += output.numel() * (self.gates + 1) * self.hidden / width
+        if layer + 1 < self.layers and self.dropout:
+            operand = self.recorder.operand(output)
+            dropout = Call("native_dropout", {"input": operand}, (operand,))
+            self.recorder.add(elementwise(dropout), dropout.name)
+        return output
+
+    def backward(
+        self, gradient: Tensor, saved: Sequence[Tensor], *, needs_input: bool
+    ) -> Sequence[Tensor]:
         """Twice the forward's products; without the input's gradient its share is left out."""
-        layers, others = saved[: self.layers + 1], saved[self.layers + 1 :]
+        outputs, others = saved[: self.layers + 1], saved[self.layers + 1 :]
         weights, states = others[: -self.state_count], others[-self.state_count :]
         results = [torch.empty_like(w) for w in weights]
         for layer in reversed(range(self.layers)):
-            source, is_needed = layers[layer], layer > 0 or asked
-            downstream = torch.empty_like(source)
-            reads = [source, layers[layer + 1], gradient, *self._own(weights, layer)]
-            writes = [*self._own(results, layer), *([downstream] if is_needed else [])]
-            kernel = self._kernel(source, reads, writes, "")
-            gates = RECURRENT_GATES[_RECURRENT[self.name]]
-            skipped = 2.0 * source.numel() * self.directions * gates * self.hidden
-            flop = 2.0 * kernel.flop - (0.0 if is_needed else skipped)
+            source, is_needed = outputs[layer], layer > 0 or needs_input
+            source_gradient = torch.empty_like(source)
+            reads = [source, outputs[layer + 1], gradient, *self._weights_of(layer, weights)]
+            writes = [*self._weights_of(layer, results), *([source_gradient] * is_needed)]
+            kernel = self._kernel(source, reads, writes)
+            input_flop = 2.0 * source.numel() * self.directions * self.gates * self.hidden
+            flop = 2.0 * kernel.flop - (0.0 if is_needed else input_flop)
             self.recorder.add([replace(kernel, flop=flop)], f"{self.name}_backward")
-            gradient = downstream
+            gradient = source_gradient
         return (gradient, *(torch.empty_like(state) for state in states), *results)
 
-    def _own(self, weights: Sequence[Tensor], layer: int) -> Sequence[Tensor]:
-        """The weights of one layer."""
-        return weights[layer * self.per_layer : (layer + 1) * self.per_layer]
+    def _weights_of(self, layer: int, weights: Sequence[Tensor]) -> Sequence[Tensor]:
+        return weights[layer * self.layer_weights : (layer + 1) * self.layer_weights]
 
     def _kernel(
         self,
         source: Tensor,
-        reads: list[Tensor],
-        writes: list[Tensor],
-        suffix: str,
+        reads: Sequence[Tensor],
+        writes: Sequence[Tensor],
+        suffix: str = "",
     ) -> Kernel:
         batch, steps = source.shape[:2] if self.batch_first else source.shape[1::-1]
         return recurrent_kernel(
             _RECURRENT[self.name],
             (batch, steps, source.shape[2], self.hidden, self.directions),
-            _operands(self.recorder, *reads),
-            _operands(self.recorder, *writes),
+            self.recorder.operands(*reads),
+            self.recorder.operands(*writes),
             projection=self.projection,
             suffix=suffix,
         )

@@ -2,8 +2,7 @@
 
 The module is copied (or built) on the meta device, run once under a dispatch mode and, for
 training, differentiated; every operator that autograd or the forward pass launches becomes a row.
-Where the module looks at data that the capture does not have, `torch.export` is tried: it can carry
-a value that is used as an index but never as a size. Two further captures at twice and three times
+Two further captures at twice and three times
 the batch show whether every number grows linearly, so that the workload answers for any batch.
 """
 
@@ -11,8 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
@@ -88,7 +86,9 @@ def capture(
     from accelsim.workloads.capture.torch.meta_module import meta_copy, resolve
 
     rule = None if not training and optimizer is None else update_rule(optimizer or "adamw").name
-    policy = _policy(precision, training=training)
+    policy = named_precision(precision)
+    if training and not policy.trainable:
+        raise InvalidValueError("precision", policy.name, "a precision that can be trained in")
     subject, inputs = resolve(module, example_inputs)
     label, merged = type(subject).__name__, fused_attention and merge_attention
     runs = [
@@ -96,23 +96,10 @@ def capture(
         for mode in ((False, True) if training else (False,))
     ]
     model = _captured_model(runs, subject, inputs, batch_dimension, rule)
-    called, default = name or label, PassShape(batch=model.forward.graph.batch)
-    note = _unknown_note(runs)
-    return Workload(called, called, "captured", None, None, default, captured=model, note=note)
-
-
-def _policy(precision: str | Precision, *, training: bool) -> Precision:
-    """A precision by its name; refused where it cannot be trained in and is to be."""
-    policy = named_precision(precision)
-    if training and not policy.trainable:
-        raise InvalidValueError("precision", policy.name, "a precision that can be trained in")
-    return policy
-
-
-def _unknown_note(runs: Sequence[_Run]) -> str | None:
-    """Operators that nothing but the bytes is known of; None where there are none."""
-    unknown = set[str]().union(*(run.unknown for run in runs))
-    return f"costed by bytes only: {', '.join(sorted(unknown))}" if unknown else None
+    title, default = name or label, PassShape(batch=model.forward.graph.batch)
+    unknown = sorted(set[str]().union(*(run.unknown for run in runs)))
+    note = f"costed by bytes only: {', '.join(unknown)}" if unknown else None
+    return Workload(title, title, "captured", None, None, default, captured=model, note=note)
 
 
 def _captured_model(
@@ -171,32 +158,25 @@ def capture_target(
 
 
 def _import_target(target: str) -> Any:
-    place, separator, attribute = target.partition(":")
-    names = (*place.split("."), *attribute.split("."))
-    if not separator or not all(part.isidentifier() for part in names):
+    module_name, separator, attribute = target.partition(":")
+    identifiers = (*module_name.split("."), *attribute.split("."))
+    if not separator or not all(identifier.isidentifier() for identifier in identifiers):
         raise CaptureError(f"target = {target!r} is not allowed: expected package.module:factory.")
-    with _working_directory_importable():
-        try:
-            found: Any = importlib.import_module(place)
-        except (Exception, SystemExit) as error:  # a script may exit as it is imported
-            reason = f"{place} cannot be imported ({type(error).__name__}: {error})"
-            raise CaptureError(f"target = {target!r}: {reason}.") from error
+    working_directory = str(Path.cwd())
+    sys.path.insert(0, working_directory)
     try:
-        return attrgetter(attribute)(found)
-    except AttributeError:
-        reason = f"{place} has no {attribute!r}. Name a function or module in it"
-        raise CaptureError(f"target = {target!r}: {reason}.") from None
-
-
-@contextmanager
-def _working_directory_importable() -> Iterator[None]:
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        yield
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:  # a script may exit as it is imported
+        reason = f"{module_name} cannot be imported ({type(error).__name__}: {error})"
+        raise CaptureError(f"target = {target!r}: {reason}.") from error
     finally:
-        if here in sys.path:
-            sys.path.remove(here)
+        if working_directory in sys.path:
+            sys.path.remove(working_directory)
+    try:
+        return attrgetter(attribute)(module)
+    except AttributeError:
+        reason = f"{module_name} has no {attribute!r}. Name a function or module in it"
+        raise CaptureError(f"target = {target!r}: {reason}.") from None
 
 
 def _require_torch() -> None:
@@ -221,7 +201,7 @@ class _Run:
     fused_attention: bool
     merge_attention: bool
     progress: Progress | None
-    seen: list[int] = field(default_factory=list)  # rows of each pass so far
+    row_counts: list[int] = field(default_factory=list)  # of each pass so far
     unknown: set[str] = field(default_factory=set)  # operators nothing but the bytes is known of
 
     def __post_init__(self) -> None:
@@ -235,7 +215,7 @@ class _Run:
         if not recorder.rows:
             raise CaptureError(f"{self.label} launches no operator: there is nothing to capture.")
         self.unknown |= recorder.unknown
-        self.seen.append(len(recorder.rows))
+        self.row_counts.append(len(recorder.rows))
         return merge_attention(recorder.rows) if self.merge_attention else recorder.rows
 
     def _record(self, inputs: Inputs) -> OperatorRecorder:
@@ -250,7 +230,7 @@ class _Run:
             self.module,
             self.label,
             [*self.known, *values],
-            told=self._tell,
+            report=self._report,
         )
         self._clear_gradients()
         interceptor = Interceptor(recorder, fused_attention=self.fused_attention)
@@ -274,11 +254,13 @@ class _Run:
             self._clear_gradients()
         return recorder
 
-    def _tell(self, rows: int, path: str) -> None:
+    def _report(self, rows: int, path: str) -> None:
         """Three passes at three batches are usual, all of as many rows."""
         if self.progress is not None:
-            total = max(3, len(self.seen) + 1) * self.seen[0] if self.seen else None
-            self.progress(sum(self.seen) + rows, total, path)
+            total = (
+                max(3, len(self.row_counts) + 1) * self.row_counts[0] if self.row_counts else None
+            )
+            self.progress(sum(self.row_counts) + rows, total, path)
 
     def _clear_gradients(self) -> None:
         for x in self.module.parameters():
@@ -289,21 +271,21 @@ def _explained(error: Exception, recorder: OperatorRecorder) -> CaptureError:
     """A failure inside the module, with where it happened."""
     from accelsim.workloads.capture.torch.meta_module import brief
 
-    place, last, said = recorder.failed or recorder.path, recorder.last_operator, brief(error)
+    path, operator, reason = recorder.failed or recorder.path, recorder.last_operator, brief(error)
     remedy = (
         "Check the shapes of example_inputs; code that reads values, calls numpy or C++ "
         "extensions must be replaced by torch operators of fixed shape."
     )
-    if last.startswith(("quantized", "aten.quantize")):
+    if operator.startswith(("quantized", "aten.quantize")):
         remedy = "Capture the float module, and estimate it with precision int8 or int4."
-    elif "flexattention" in said.lower().replace("_", ""):  # a device alone has a kernel of it
-        said = "flex_attention runs on a device alone, and capture has none"
+    elif "flexattention" in reason.lower().replace("_", ""):  # a device alone has a kernel of it
+        reason = "flex_attention runs on a device alone, and capture has none"
         remedy = (
             "Call scaled_dot_product_attention instead, with is_causal=True for a causal "
             "mask: it costs the same."
         )
-    last = last or "none"
-    return CaptureError(f"{place!r} cannot be captured: {said} (last operator {last}). {remedy}")
+    last = f"last operator {operator or 'none'}"
+    return CaptureError(f"{path!r} cannot be captured: {reason} ({last}). {remedy}")
 
 
 def _differentiate(output: Any, recorder: OperatorRecorder) -> None:
@@ -314,10 +296,10 @@ def _differentiate(output: Any, recorder: OperatorRecorder) -> None:
 
     is_mapping = isinstance(output, Mapping)
     loss = output.get("loss") if is_mapping else getattr(output, "loss", None)
-    parts = list(output.values()) if is_mapping else output
+    values = list(output.values()) if is_mapping else output
     if not is_mapping and hasattr(output, "__dataclass_fields__"):
-        parts = [getattr(output, name) for name in output.__dataclass_fields__]
-    tensors = tensors_in(loss if isinstance(loss, torch.Tensor) else parts)
+        values = [getattr(output, name) for name in output.__dataclass_fields__]
+    tensors = tensors_in(loss if isinstance(loss, torch.Tensor) else values)
     roots = [x for x in tensors if x.requires_grad]
     if not roots:
         raise CaptureError(
@@ -365,18 +347,18 @@ def _traffic(row: Row) -> tuple[list[float], list[float]]:
     """
     follows = [row.kernel.gathered, row.kernel.scattered, 0.0, row.saved_elements]
     fixed = [0.0, 0.0, 0.0, row.saved_fixed_bytes]
-    seen: set[Any] = set()
+    read = set[object]()
     moved = [(x.elements, 1, x) for x in row.kernel.writes]
     for x in row.kernel.reads:
         key = (x.storage, x.offset, x.shape)
-        if key not in seen or x.storage < 0:
+        if key not in read or x.storage < 0:
             moved.append((x.distinct, 2 if x.state else 0, x))
-        seen.add(key)
-    for elements, place, x in moved:
+        read.add(key)
+    for elements, column, x in moved:
         if x.scaled:
-            follows[place] += elements
+            follows[column] += elements
         else:
-            fixed[place] += elements * x.element_bytes
+            fixed[column] += elements * x.element_bytes
     return follows, fixed
 
 
@@ -412,17 +394,12 @@ def _linear_step(a: CapturedGraph, b: CapturedGraph, c: CapturedGraph) -> BatchS
     """Growth from `a` to `b`, if that from `b` to `c` is the same."""
     if not _same_structure(a.graph, b.graph) or not _same_structure(b.graph, c.graph):
         return None
-    steps = (_difference(a, b), _difference(b, c))
-    names = BatchStep.__dataclass_fields__
-    linear = all(np.array_equal(*(getattr(step, name) for step in steps)) for name in names)
-    return steps[0] if linear else None
-
-
-def _difference(a: CapturedGraph, b: CapturedGraph) -> BatchStep:
-    columns = {
-        c: getattr(b.graph, c) - getattr(a.graph, c) for c in ("dims", "flop", *BYTE_COLUMNS)
-    }
-    return BatchStep(b.batch - a.batch, **columns, fixed_bytes=b.fixed_bytes - a.fixed_bytes)
+    growth, later = (
+        {name: column - before.columns[name] for name, column in after.columns.items()}
+        for before, after in ((a, b), (b, c))
+    )
+    is_linear = all(np.array_equal(column, later[name]) for name, column in growth.items())
+    return BatchStep(b.batch - a.batch, growth) if is_linear else None
 
 
 def _same_structure(a: OperatorGraph, b: OperatorGraph) -> bool:

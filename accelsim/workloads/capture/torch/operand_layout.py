@@ -19,14 +19,14 @@ def with_runs(kernel: Kernel) -> Kernel:
     ends a stretch. Parts of a concatenation are copied one by one, each as often as axes before the
     joined one say.
     """
-    place = {OperatorKind.ELEMENTWISE: 3, OperatorKind.COPY: 4}.get(kernel.kind)
-    if place is None or not kernel.writes or len(kernel.dims) > place or any(kernel.dims[3:place]):
+    count = {OperatorKind.ELEMENTWISE: 3, OperatorKind.COPY: 4}.get(kernel.kind)
+    if count is None or not kernel.writes or len(kernel.dims) > count or any(kernel.dims[3:count]):
         return kernel
     reads, target = kernel.reads, kernel.writes[0]
     runs = _run_count(reads, target)
     if runs is None:
         return kernel
-    dims = (*kernel.dims, *(0,) * (place - len(kernel.dims)), runs)
+    dims = (*kernel.dims, *(0,) * (count - len(kernel.dims)), runs)
     is_even = kernel.kind is OperatorKind.ELEMENTWISE and runs > 1 and _all_go_on(reads, target)
     return replace(kernel, dims=(*dims, 1) if is_even else dims)
 
@@ -47,19 +47,14 @@ def _run_count(reads: tuple[Operand, ...], target: Operand) -> int | None:
     """Stretches of a loop over a result; None where the operands' shapes are not the result's, or
     fill parts of it.
     """
-    rank = len(target.shape)
     strides = [target.stride]
     for x in reads:
-        missing = rank - len(x.shape)
-        sides = list(zip((1,) * missing + x.shape, (0,) * missing + x.stride, strict=True))
-        fits = missing >= 0 and all(
-            size in {1, most} for (size, _), most in zip(sides, target.shape, strict=True)
-        )
-        if not fits:
+        broadcast = _broadcast_strides(x, target.shape)
+        if broadcast is None:
             return _part_count(reads, target)
-        strides.append(tuple(0 if size == 1 else step for size, step in sides))
-    long = [axis for axis in range(rank) if target.shape[axis] > 1]
-    axes = sorted(long, key=lambda axis: (target.stride[axis], -axis))
+        strides.append(broadcast)
+    long_axes = [axis for axis, size in enumerate(target.shape) if size > 1]
+    axes = sorted(long_axes, key=lambda axis: (target.stride[axis], -axis))
     inner = target.shape[axes[0]] if axes else 1
     for before, axis in pairwise(axes):
         if any(s[axis] != s[before] * target.shape[before] for s in strides):
@@ -68,11 +63,21 @@ def _run_count(reads: tuple[Operand, ...], target: Operand) -> int | None:
     return target.elements // inner if axes else 1
 
 
+def _broadcast_strides(x: Operand, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Strides of an operand broadcast to a shape; None where it cannot be."""
+    missing = len(shape) - len(x.shape)
+    sizes = (1,) * missing + x.shape
+    if missing < 0 or any(a not in {1, b} for a, b in zip(sizes, shape, strict=True)):
+        return None
+    strides = (0,) * missing + x.stride
+    return tuple(0 if size == 1 else step for size, step in zip(sizes, strides, strict=True))
+
+
 def _part_count(parts: tuple[Operand, ...], target: Operand) -> int | None:
     """Copies that a concatenation makes; None where it is none."""
     shapes = [x.shape for x in parts if len(x.shape) == len(target.shape)]
     for axis, length in enumerate(target.shape):
-        rest = {(*shape[:axis], *shape[axis + 1 :]) for shape in (*shapes, target.shape)}
-        if len(rest) == 1 and sum(shape[axis] for shape in shapes) == length and shapes:
+        other_sizes = {(*shape[:axis], *shape[axis + 1 :]) for shape in (*shapes, target.shape)}
+        if len(other_sizes) == 1 and sum(shape[axis] for shape in shapes) == length and shapes:
             return len(parts) * prod(target.shape[:axis])
     return None

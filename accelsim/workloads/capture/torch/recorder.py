@@ -15,17 +15,19 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from accelsim.errors import CaptureError
+from accelsim.plain import Document
 from accelsim.workloads.capture.torch import (  # noqa: F401  (they register their formulas)
     aten_lookups,
     aten_reductions,
@@ -40,24 +42,24 @@ from accelsim.workloads.capture.torch.aten_memory import (
 from accelsim.workloads.capture.torch.dispatch_rules import (
     REFUSED,
     UNKNOWABLE,
+    Dispatch,
     as_laid_out,
-    data_sized,
     is_composite,
+    is_mask,
     is_pointwise_name,
     main_dtype,
     scalar_draw,
-    tensor_arguments,
     tensor_parts,
-    too_large,
     wide_grouped_product,
 )
-from accelsim.workloads.capture.torch.meta_module import KNOWN_ELEMENTS, tensors_in
+from accelsim.workloads.capture.torch.meta_module import KNOWN_ELEMENTS
 from accelsim.workloads.capture.torch.operand_layout import with_runs
 from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 
+#: Task of the autograd engine where it does not run, and storage of what has none.
 _OUTSIDE = -1
-#: Rows between two words of progress.
-_TOLD_EVERY = 32
+#: Rows from one report of progress to the next.
+_ROWS_PER_REPORT = 32
 
 
 @dataclass(slots=True)
@@ -90,6 +92,17 @@ def _identity(x: Tensor) -> int:
     return number
 
 
+def _moves_nothing(call: Dispatch, outputs: Sequence[Tensor]) -> bool:
+    """Views, results in storage that was there before, and empty tensors."""
+    if call.schema.is_mutable:
+        return bool(call.inputs) and not call.inputs[0].numel()
+    if not any(x.numel() for x in outputs):
+        return True
+    if not any(x.is_meta for x in (*call.inputs, *outputs)):
+        return True  # arithmetic on host scalars
+    return set(map(_identity, outputs)) <= set(map(_identity, call.inputs))
+
+
 def _value_key(x: Tensor) -> tuple[Any, ...]:
     return (x.storage_offset(), tuple(x.shape), x.stride(), x.dtype)
 
@@ -101,7 +114,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
         module: The module, on the meta device.
         name: Path of operators of the module itself rather than of a submodule.
         known: Meta tensors with their values.
-        told: Called now and then with the rows so far and the module running.
+        report: Called now and then with the rows so far and the module running.
     """
 
     def __init__(
@@ -110,16 +123,16 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
         name: str,
         known: Iterable[tuple[Tensor, Tensor]] = (),
         *,
-        told: Callable[[int, str], None] = lambda _rows, _path: None,
+        report: Callable[[int, str], None] = lambda _rows, _path: None,
     ) -> None:
         super().__init__()
-        self._told = told
+        self._report = report
         self.rows: list[Row] = []
         self.unknown: set[str] = set()
         self.root = name
-        self._kept: list[tuple[int, float, float]] = []
-        self._paths = {id(part): path or name for path, part in module.named_modules()}
-        self._stack: list[str] = []
+        self._saved: list[tuple[int, float, float]] = []
+        self._paths = {id(inner): path or name for path, inner in module.named_modules()}
+        self._stack = [name]
         self._moments: list[tuple[int, str]] = [(-1, name)]
         self._storages: dict[int, _Storage] = {}
         self._storage_names: dict[int, str] = {}
@@ -148,7 +161,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
             hooks.register_module_forward_hook(self._leave, always_call=True),
         )
         try:
-            with torch.autograd.graph.saved_tensors_hooks(self._keep, lambda x: x):
+            with torch.autograd.graph.saved_tensors_hooks(self._save, lambda x: x):
                 yield
         finally:
             for handle in handles:
@@ -157,10 +170,9 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
     @property
     def path(self) -> str:
         """Module path of an operator dispatched now."""
-        if self._stack:
-            return self._stack[-1]
-        node = torch._C._current_autograd_node() if self.phase is Phase.BACKWARD else None  # noqa: SLF001
-        return self.root if node is None else self._node_path(node)
+        is_outside = self._stack == [self.root]
+        node = torch._C._current_autograd_node() if is_outside else None  # noqa: SLF001
+        return self._stack[-1] if node is None else self._node_path(node)
 
     @property
     def phase(self) -> Phase:
@@ -171,27 +183,24 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
         variable = getattr(node, "variable", None)
         if variable is not None:
             return self._storage_names.get(_identity(variable), self.root)
-        moment = bisect_right(self._moments, node._sequence_nr(), key=lambda entry: entry[0])  # noqa: SLF001
-        return self._moments[max(moment - 1, 0)][1]
+        later = bisect_right(self._moments, node._sequence_nr(), key=lambda moment: moment[0])  # noqa: SLF001
+        return self._moments[max(later - 1, 0)][1]
 
     def _enter(self, module: torch.nn.Module, _arguments: Any) -> None:
-        parent = self._stack[-1] if self._stack else self.root
-        self._stack.append(self._paths.get(id(module), f"{parent}.{type(module).__name__}"))
+        unnamed = f"{self._stack[-1]}.{type(module).__name__}"
+        self._stack.append(self._paths.get(id(module), unnamed))
         self._mark()
 
     def _leave(self, _module: torch.nn.Module, _arguments: Any, _output: Any) -> None:
-        if self._stack:
-            left = self._stack.pop()
-            if not self.failed and sys.exc_info()[1] is not None:
-                self.failed = left
+        left_path = self._stack.pop()
+        if not self.failed and sys.exc_info()[1] is not None:
+            self.failed = left_path
         self._mark()
 
     def _mark(self) -> None:
-        self._moments.append(
-            (torch.autograd._get_sequence_nr(), self._stack[-1] if self._stack else self.root)  # noqa: SLF001
-        )
+        self._moments.append((torch.autograd._get_sequence_nr(), self._stack[-1]))  # noqa: SLF001
 
-    def _keep(self, x: Tensor) -> Tensor:
+    def _save(self, x: Tensor) -> Tensor:
         """Count a tensor autograd keeps, once per storage, at the row that wrote it."""
         if x.layout is not torch.strided:
             return x
@@ -199,29 +208,29 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
         if storage.state or storage.saved or self.phase is Phase.BACKWARD:
             return x
         storage.saved = True
-        size = x.untyped_storage().nbytes()
-        scaled = x.dtype is self._main_dtype
-        kept = (size / x.element_size(), 0.0) if scaled else (0.0, size)
-        self._kept.append((max(storage.writer, 0), *kept))
+        size_bytes = x.untyped_storage().nbytes()
+        is_scaled = x.dtype is self._main_dtype
+        amounts = (size_bytes / x.element_size(), 0.0) if is_scaled else (0.0, size_bytes)
+        self._saved.append((max(storage.writer, 0), *amounts))
         return x
 
     def finish(self) -> None:
         """Hand what autograd kept to the rows that wrote it; the model's inputs go to the first
         row.
         """
-        for number, elements, fixed_bytes in self._kept:
+        for number, elements, fixed_bytes in self._saved:
             if number < len(self.rows):
                 self.rows[number].saved_elements += elements
                 self.rows[number].saved_fixed_bytes += fixed_bytes
-        self._kept.clear()
+        self._saved.clear()
 
     # -- tensors
 
     def _storage(self, x: Tensor) -> _Storage:
-        known = self._storages.get(_identity(x))
-        if known is None:
-            known = self._storages[_identity(x)] = _Storage(x.untyped_storage())
-        return known
+        storage = self._storages.get(_identity(x))
+        if storage is None:
+            storage = self._storages[_identity(x)] = _Storage(x.untyped_storage())
+        return storage
 
     def belongs(self, tensors: Iterable[Tensor]) -> None:
         """Say that tensors belong to the model: weights that no module has registered."""
@@ -230,8 +239,13 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
 
     def operand(self, x: Tensor) -> Operand:
         """Describe a tensor."""
-        place = (tuple(x.shape), x.stride(), _identity(x), x.storage_offset(), x.element_size())
-        return Operand(*place, x.dtype is self._main_dtype, self._storage(x).state)
+        location = (tuple(x.shape), x.stride(), _identity(x), x.storage_offset())
+        is_scaled, is_state = x.dtype is self._main_dtype, self._storage(x).state
+        return Operand(*location, x.element_size(), is_scaled, is_state)
+
+    def operands(self, *tensors: Tensor) -> tuple[Operand, ...]:
+        """Describe several tensors."""
+        return tuple(map(self.operand, tensors))
 
     def to_meta(self, x: Tensor) -> Tensor:
         """The meta twin of a real tensor; a small one's value is remembered."""
@@ -254,194 +268,143 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
     # -- dispatch
 
     def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, func: OpOverload, types: object, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Run one operator on shapes and record it."""
         name = func._schema.name.removeprefix("aten::")  # noqa: SLF001
+        keywords = dict(kwargs or {})
         self.last_operator = str(func)
         if name not in FORMULAS and is_composite(func):
             with self:
-                result = func.decompose(*args, **dict(kwargs or {}))
+                result = func.decompose(*args, **keywords)
             if result is not NotImplemented:
                 return result
         if name in REFUSED:
             raise CaptureError(f"{func} in {self.path!r} {REFUSED[name]}")
-        args, keywords = self._prepare(func, args, dict(kwargs or {}))
-        inputs = tensor_parts((args, keywords))
-        values = self._values(func, name, args, keywords, inputs)
-        output = self._run(func, args, keywords, values)
-        self._remember(func, output, values, inputs)
-        self._record(func, name, args, keywords, inputs, output)
+        call = self._on_meta(name, func, args, keywords)
+        values = self._values(call)
+        output = self._run(call, values)
+        self._remember(call, output, values)
+        self._record(call, output)
         return output
 
-    def _prepare(
-        self, func: Any, args: tuple[Any, ...], keywords: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Everything on the meta device; scalars in CPU tensors stay, as torch lets them mix."""
-        if any(x.dim() and not x.is_meta for x in tensors_in((args, keywords))):
-            args, keywords = tree_map_only(
-                Tensor, lambda x: self.to_meta(x) if x.dim() else x, (args, keywords)
-            )
-        if any(argument.name == "device" for argument in func._schema.arguments):  # noqa: SLF001
+    def _on_meta(
+        self, name: str, overload: OpOverload, args: tuple[Any, ...], keywords: Document
+    ) -> Dispatch:
+        """A call with all tensors on the meta device; scalars in CPU tensors stay, as torch lets
+        them mix.
+        """
+        args, keywords = tree_map_only(
+            Tensor, lambda x: self.to_meta(x) if x.dim() else x, (args, keywords)
+        )
+        if any(argument.name == "device" for argument in overload._schema.arguments):  # noqa: SLF001
             keywords["device"] = torch.device("meta")
             if keywords.get("pin_memory"):
                 keywords["pin_memory"] = False
-        return args, keywords
+        return Dispatch(name, overload, args, keywords, tensor_parts((args, keywords)))
 
-    def _to_meta(self, values: Any) -> Any:
-        """Nested containers with every tensor on the meta device."""
-        return tree_map_only(Tensor, self.to_meta, values)
-
-    def _values(
-        self,
-        func: Any,
-        name: str,
-        args: tuple[Any, ...],
-        keywords: dict[str, Any],
-        inputs: Sequence[Tensor],
-    ) -> Any:
+    def _values(self, call: Dispatch) -> Any:
         """The operator's real result where all its inputs are known and small; None otherwise."""
-        if name in {"rand", "randn"} and args:
-            return scalar_draw(name, args[0])
-        if torch.Tag.nondeterministic_seeded in func.tags or name in UNKNOWABLE:
+        if call.name in {"rand", "randn"}:
+            return scalar_draw(call.name, call.args[0])
+        if torch.Tag.nondeterministic_seeded in call.overload.tags or call.name in UNKNOWABLE:
             return None
-        known = {id(x): self.known(x) for x in inputs}
-        if any(value is None for value in known.values()) or too_large(args, keywords, inputs):
+        known = {id(x): self.known(x) for x in call.inputs}
+        if any(value is None for value in known.values()) or call.is_large:
             return None
-        real_args, real_keywords = tree_map_only(Tensor, lambda x: known[id(x)], (args, keywords))
-        if "device" in real_keywords:
-            real_keywords["device"] = torch.device("cpu")
+        args, keywords = tree_map_only(Tensor, lambda x: known[id(x)], (call.args, call.keywords))
+        if "device" in keywords:
+            keywords["device"] = torch.device("cpu")
         try:
-            return func(*real_args, **real_keywords)
+            return call.overload(*args, **keywords)
         except (RuntimeError, NotImplementedError, TypeError, IndexError):
             return None
 
-    def _run(self, func: Any, args: tuple[Any, ...], keywords: dict[str, Any], values: Any) -> Any:
+    def _run(self, call: Dispatch, values: Any) -> Any:
         """Run on shapes; where the result's size is data, take it from the known value."""
-        if func is torch.ops.aten._local_scalar_dense.default and isinstance(  # noqa: SLF001
-            values, (bool, int, float, complex)
-        ):
-            return values
-        if torch.Tag.dynamic_output_shape in func.tags and data_sized(func, args):
+        tags = call.overload.tags
+        if torch.Tag.dynamic_output_shape in tags and call.is_sized_by_data:
             if values is not None:
-                return self._to_meta(values)
-            args = self._mask_to_index(func, args)
-        elif torch.Tag.data_dependent_output in func.tags:
+                return tree_map_only(Tensor, self.to_meta, values)
+            call = self._mask_to_index(call)
+        elif torch.Tag.data_dependent_output in tags:
             if values is not None:
                 return values
-            raise self._depends_on_data(func)
-        return self._shapes(func, args, keywords)
-
-    def _shapes(self, func: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+            raise self._depends_on_data(call)
         try:
-            return as_laid_out(func, args, func(*args, **keywords))
+            return as_laid_out(call, call.overload(*call.args, **call.keywords))
         except (NotImplementedError, RuntimeError):
-            if func is torch.ops.aten._grouped_mm.default and args[0].dtype is not torch.bfloat16:  # noqa: SLF001
-                return wide_grouped_product(func, args, keywords)
-            if all(x.is_meta for x in tensors_in((args, keywords))):
+            if call.name == "_grouped_mm" and call.args[0].dtype is not torch.bfloat16:
+                return wide_grouped_product(call)
+            if all(x.is_meta for x in call.inputs):
                 raise
-        args, keywords = self._to_meta((args, keywords))
-        return func(*args, **keywords)
+        args, keywords = tree_map_only(Tensor, self.to_meta, (call.args, call.keywords))
+        return call.overload(*args, **keywords)
 
-    def _mask_to_index(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _mask_to_index(self, call: Dispatch) -> Dispatch:
         """Boolean indices with known values become integer indices."""
-        if func is not torch.ops.aten.index.Tensor:
-            raise self._depends_on_data(func)
-        places: list[Tensor | None] = []
-        for index in args[1]:
-            if index is None or index.dtype not in {torch.bool, torch.uint8}:
-                places.append(index)
+        if call.name != "index":
+            raise self._depends_on_data(call)
+        indices: list[Tensor | None] = []
+        for index in call.args[1]:
+            if not is_mask(index):
+                indices.append(index)
                 continue
-            value = self.known(index)
-            if value is None:
-                raise self._depends_on_data(func)
-            places.extend(self.to_meta(part) for part in value.nonzero(as_tuple=True))
-        return (args[0], places)
+            mask = self.known(index)
+            if mask is None:
+                raise self._depends_on_data(call)
+            indices.extend(map(self.to_meta, mask.nonzero(as_tuple=True)))
+        return replace(call, args=(call.args[0], indices))
 
-    def _depends_on_data(self, func: Any) -> CaptureError:
+    def _depends_on_data(self, call: Dispatch) -> CaptureError:
         return CaptureError(
-            f"{func} in {self.path!r} looks at a value or makes a size that depends on data the "
-            f"capture does "
-            "not have. Pass that input as a real (small) tensor, or replace the branch by one of "
-            "fixed shape."
+            f"{call.overload} in {self.path!r} looks at a value or makes a size that depends on "
+            "data the capture does not have. Pass that input as a real (small) tensor, or replace "
+            "the branch by one of fixed shape."
         )
 
-    def _remember(self, func: Any, output: Any, values: Any, inputs: Sequence[Tensor]) -> None:
+    def _remember(self, call: Dispatch, output: Any, values: Any) -> None:
         """Keep known values beside their meta tensors; forget those an unknown write replaced."""
-        if func._schema.is_mutable and values is None:  # noqa: SLF001
-            for x, argument in zip(inputs, tensor_arguments(func), strict=False):
-                if argument.alias_info is not None and argument.alias_info.is_write:
-                    self._storage(x).values.clear()
         if values is None:
+            for x in call.mutated if call.schema.is_mutable else ():
+                self._storage(x).values.clear()
             return
-        shapes, real = tree_flatten(output)[0], tree_flatten(values)[0]
-        for x, value in zip(shapes, real, strict=False):
+        for x, value in zip(tree_flatten(output)[0], tree_flatten(values)[0], strict=False):
             if isinstance(x, Tensor) and x.is_meta and isinstance(value, Tensor):
                 self._storage(x).values[_value_key(x)] = value
 
     # -- rows
 
-    def _record(
-        self,
-        func: Any,
-        name: str,
-        args: tuple[Any, ...],
-        keywords: dict[str, Any],
-        inputs: Sequence[Tensor],
-        output: Any,
-    ) -> None:
+    def _record(self, call: Dispatch, output: Any) -> None:
         outputs = tensor_parts(output)
-        if name.rstrip("_") in FREE or name in FREE or self._moves_nothing(func, inputs, outputs):
+        if call.name in FREE or _moves_nothing(call, outputs):
             return
-        arguments, named = tree_map_only(
-            Tensor, lambda x: self.operand(tensor_parts(x)[0]), (args, keywords)
+        arguments = tree_map_only(
+            Tensor, lambda x: self.operand(tensor_parts(x)[0]), call.arguments
         )
-        written = tuple(self.operand(x) for x in outputs) or self._mutated(func, inputs)
-        self.add(self._price(func, Call(name, arguments, named, written)), name.rstrip("_"))
+        written = outputs or (call.mutated if call.schema.is_mutable else ())
+        priced = Call(call.name, arguments, tuple(map(self.operand, written)))
+        self.add(self._price(call.overload, priced), call.name.rstrip("_"))
 
-    def _mutated(self, func: Any, inputs: Sequence[Tensor]) -> tuple[Operand, ...]:
-        """What an operator without result writes: its first list (the `_foreach_` in-place
-        operators).
-        """
-        if not func._schema.is_mutable:  # noqa: SLF001
-            return ()
-        return tuple(self.operand(x) for x in inputs[: max(1, len(inputs) // 2)])
-
-    def _moves_nothing(
-        self, func: Any, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
-    ) -> bool:
-        """Views, results in storage that was there before, and empty tensors."""
-        if func._schema.is_mutable:  # noqa: SLF001
-            return bool(inputs) and not inputs[0].numel()
-        if all(x.numel() == 0 for x in outputs):
-            return True
-        if not any(x.is_meta for x in (*inputs, *outputs)):
-            return True  # arithmetic on host scalars
-        return set(map(_identity, outputs)) <= set(map(_identity, inputs))
-
-    def _price(self, func: Any, call: Call) -> Sequence[Kernel]:
-        known = FORMULAS.get(call.name) or FORMULAS.get(call.name.rstrip("_"))
-        if known is not None:
-            return known(call)
-        plain = call.name.lower()
-        is_pointwise = torch.Tag.pointwise in func.tags
-        if not is_pointwise and any(mark in plain for mark in CONTRACTION_MARKS):
+    def _price(self, overload: OpOverload, call: Call) -> Sequence[Kernel]:
+        price = FORMULAS.get(call.name) or FORMULAS.get(call.name.rstrip("_"))
+        if price is not None:
+            return price(call)
+        name = call.name.lower()
+        is_pointwise = torch.Tag.pointwise in overload.tags
+        if not is_pointwise and any(mark in name for mark in CONTRACTION_MARKS):
             raise CaptureError(
-                f"{func} in {self.path!r} is matrix arithmetic with no formula. "
+                f"{overload} in {self.path!r} is matrix arithmetic with no formula. "
                 "Write it with matmul, convolution or scaled_dot_product_attention, or register a "
                 "formula for it."
             )
-        if is_pointwise or plain.startswith("_foreach") or is_pointwise_name(plain):
+        if is_pointwise or name.startswith("_foreach") or is_pointwise_name(name):
             return elementwise(call)
-        self.unknown.add(func._schema.name.replace("::", "."))  # noqa: SLF001
+        self.unknown.add(overload._schema.name.replace("::", "."))  # noqa: SLF001
         return by_bytes(call)
 
-    def add(self, kernels: Iterable[Kernel], name: str) -> int:
-        """Append rows for the kernels of one call, in order; returns the last row's number."""
+    def add(self, kernels: Iterable[Kernel], name: str) -> Row:
+        """Append rows for the kernels of one call, in order; returns the last of them."""
         for index, kernel in enumerate(kernels):
             number = len(self.rows)
             sources = self._sources(kernel)
@@ -456,9 +419,9 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
                 storage = self._storages.get(x.storage)
                 if storage is not None:
                     storage.writer = number
-            if number % _TOLD_EVERY == 0:
-                self._told(number, self.path)
-        return len(self.rows) - 1
+            if number % _ROWS_PER_REPORT == 0:
+                self._report(number, self.path)
+        return self.rows[-1]
 
     def _is_in_place(self, kernel: Kernel) -> bool:
         """Whether an elementwise operator or a copy overwrites what is there, or rows are added to
