@@ -66,6 +66,8 @@ class CapturedGraph:
     def at_batch(self, batch: int) -> CapturedGraph:
         """The graph at another batch.
 
+        Estimate: the columns go on growing as they did over the three captured batches.
+
         Raises:
             InvalidValueError: If the graph is not linear in the batch, or a size would not be a
                 whole number.
@@ -77,7 +79,9 @@ class CapturedGraph:
             raise InvalidValueError("batch", batch, allowed, "Capture again at the batch wanted.")
         step, extra = self.batch_step, batch - self.batch
         steps, dims_steps = extra / step.unit, step.columns["dims"] * extra
-        columns = {name: x + step.columns[name] * steps for name, x in self.columns.items()}
+        columns: dict[str, Any] = {
+            name: column + step.columns[name] * steps for name, column in self.columns.items()
+        }
         columns["dims"] = self.graph.dims + dims_steps // step.unit  # exact
         is_negative = any(column.min(initial=0) < 0 for column in columns.values())
         if is_negative or (dims_steps % step.unit).any():
@@ -88,7 +92,10 @@ class CapturedGraph:
         return CapturedGraph(replace(self.graph, **columns), batch, fixed, None)
 
     def at_precision(self, source: Precision, target: Precision) -> OperatorGraph:
-        """The graph with the widths and compute dtypes of another precision policy."""
+        """The graph with the widths and compute dtypes of another precision policy.
+
+        Estimate: every byte that follows the policy grows with the width of its format.
+        """
         columns, rows = {}, (self.graph.kind, self.graph.path)
         weights = weight_widths(*rows, target) / weight_widths(*rows, source)
         activations = target.activation.bytes / source.activation.bytes
@@ -157,8 +164,9 @@ class CapturedModel:
 
 
 def stored_bytes(graph: OperatorGraph, parameter_count: int, policy: Precision) -> float:
-    """Bytes the parameters of a captured graph are stored in: embedding tables are not quantised
-    (they are gathered, not multiplied).
+    """Bytes the parameters of a captured graph are stored in.
+
+    Estimate: embedding tables are not quantised, as they are gathered, not multiplied.
     """
     lookup = np.isin(graph.kind, [int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG)])
     tables = float((graph.dims[lookup, 1].astype(np.float64) * graph.dims[lookup, 2]).sum())

@@ -11,7 +11,7 @@ from accelsim.errors import CaptureError, InvalidValueError, MissingDependencyEr
 if TYPE_CHECKING:
     import torch
 
-    from accelsim.workloads.capture.onnx.file import OnnxGraph, OnnxInput
+    from accelsim.workloads.capture.onnx.file import OnnxGraph
     from accelsim.workloads.model import Workload
 
 
@@ -66,64 +66,75 @@ def capture_onnx(
     )
 
 
-def parse_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Sizes of inputs from words like ``input=1x3x224x224``.
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Sizes of inputs from texts like ``input=1x3x224x224``.
 
     Raises:
-        InvalidValueError: If a word is not of that form.
+        InvalidValueError: If a text is not of that form.
     """
     shapes = {}
-    for word in given:
-        name, equals, sizes = word.rpartition("=")
-        parts = sizes.split("x")
-        if not equals or not name or not all(part.isdecimal() for part in parts):
-            raise InvalidValueError("input", word, "name=1x3x224x224")
-        shapes[name] = tuple(int(part) for part in parts)
+    for text in texts:
+        name, _, sizes = text.rpartition("=")
+        numbers = sizes.split("x")
+        if not name or not all(number.isdecimal() for number in numbers):
+            raise InvalidValueError("input", text, "name=1x3x224x224")
+        shapes[name] = tuple(map(int, numbers))
     return shapes
 
 
 def _inputs(graph: OnnxGraph, shapes: Mapping[str, Sequence[int]]) -> tuple[torch.Tensor, ...]:
     """Inputs on the meta device."""
+    import torch
+
+    from accelsim.workloads.capture.onnx.registry import torch_dtype
+
     absent = [name for name in shapes if name not in graph.inputs]
     if absent:
         raise InvalidValueError("input", absent[0], f"one of {', '.join(graph.inputs)}")
     if not graph.inputs:
         raise CaptureError(f"{graph.name or 'The graph'!r} has no inputs: there is nothing to run.")
-    return tuple(_empty(name, one, shapes.get(name)) for name, one in graph.inputs.items())
-
-
-def _empty(name: str, given: OnnxInput, shape: Sequence[int] | None) -> torch.Tensor:
-    import torch
-
-    from accelsim.workloads.capture.onnx.registry import torch_dtype
-
-    sizes = _sizes(name, given, shape)
-    return torch.empty(sizes, dtype=torch_dtype(given.dtype), device="meta")
-
-
-def _sizes(name: str, given: OnnxInput, shape: Sequence[int] | None) -> list[int]:
-    """Sizes of an input: those of the file, where it leaves them open those given."""
-    fixed = given.shape
-    if shape is not None:
-        agree = len(shape) == len(fixed) and all(
-            index == 0 or not isinstance(b, int) or a == b
-            for index, (a, b) in enumerate(zip(shape, fixed, strict=True))
+    return tuple(
+        torch.empty(
+            _sizes(name, declared.shape, shapes.get(name)),
+            dtype=torch_dtype(declared.dtype),
+            device="meta",
         )
-        if not agree or not all(0 < size < _MAX_SIZE for size in shape):
-            raise InvalidValueError(f"input {name}", tuple(shape), f"sizes like {_shown(fixed)}")
-        return list(shape)
-    sizes = [
-        1 if index == 0 and not isinstance(one, int) else one for index, one in enumerate(fixed)
-    ]
-    if not all(isinstance(one, int) and 0 < one < _MAX_SIZE for one in sizes):
-        example = "x".join(str(one) if isinstance(one, int) else "128" for one in sizes)
+        for name, declared in graph.inputs.items()
+    )
+
+
+def _sizes(
+    name: str, declared: Sequence[int | str | None], shape: Sequence[int] | None
+) -> Sequence[int]:
+    """Sizes of an input: those of the file, where it leaves them open those given."""
+    if shape is None:
+        return _declared_sizes(name, declared)
+    is_alike = len(shape) == len(declared) and all(
+        size == fixed or not isinstance(fixed, int)
+        for size, fixed in zip(shape[1:], declared[1:], strict=True)
+    )
+    if not is_alike or not all(map(_is_size, shape)):
+        raise InvalidValueError(f"input {name}", tuple(shape), f"sizes like {_shown(declared)}")
+    return shape
+
+
+def _declared_sizes(name: str, declared: Sequence[int | str | None]) -> list[int]:
+    """Sizes that a file says; a first one that is open is 1, the batch."""
+    sizes = [1 if index == 0 and not isinstance(x, int) else x for index, x in enumerate(declared)]
+    known = [size for size in sizes if isinstance(size, int) and _is_size(size)]
+    if len(known) < len(sizes):
+        example = "x".join(str(size) if isinstance(size, int) else "128" for size in sizes)
         raise InvalidValueError(
             f"input {name}",
-            _shown(fixed),
+            _shown(declared),
             "sizes that are all known",
             f"Name them: accelsim capture FILE --input {name}={example} --out model.json",
         )
-    return [int(one) for one in sizes if one is not None]
+    return known
+
+
+def _is_size(size: int) -> bool:
+    return 0 < size < _MAX_SIZE
 
 
 def _shown(sizes: Sequence[int | str | None]) -> str:

@@ -36,6 +36,9 @@ _INSIDE = {
     "attribute": {5: "tensor", 6: "graph", 10: "tensor"},
     "tensor": {},
 }
+#: Wire type of a field with a length, and bytes of the others; 0 for a number of any length.
+_LENGTH_DELIMITED, _FIXED_BYTES = 2, {0: 0, 1: 8, 5: 4}
+_NO_ONNX_FILE = "not an ONNX file, or a damaged one"
 #: Fields of a tensor that hold its values.
 _VALUES = frozenset({4, 5, 6, 7, 9, 10, 11})
 
@@ -117,7 +120,7 @@ def read_onnx(path: Path | str) -> OnnxGraph:
         model = onnx.ModelProto.FromString(_structure(Path(path)))
         return _model(model)
     except DecodeError:
-        raise ProfileError(str(path), ["not an ONNX file, or a damaged one"]) from None
+        raise ProfileError(str(path), [_NO_ONNX_FILE]) from None
     except ProfileError:
         raise
     except (OSError, ValueError, TypeError) as error:
@@ -131,48 +134,56 @@ def read_onnx(path: Path | str) -> OnnxGraph:
 
 def _structure(path: Path) -> bytes:
     with open_plain(path) as stream:
-        return b"".join(_kept(stream, os.fstat(stream.fileno()).st_size, "model", 0))
+        size_bytes = os.fstat(stream.fileno()).st_size
+        return b"".join(_without_weights(stream, size_bytes, "model", 0))
 
 
-def _kept(stream: BinaryIO, end: int, message: str, depth: int) -> Iterator[bytes]:
+def _without_weights(stream: BinaryIO, end: int, message: str, depth: int) -> Iterator[bytes]:
     """Fields of a message up to `end`, without the values of large tensors."""
     if depth > _MAX_DEPTH:
         raise _DamagedError("graphs nested too deeply")
-    total = 0
+    total_bytes = 0
     while stream.tell() < end:
         for piece in _field(stream, end, message, depth):
-            total += len(piece)
-            if total > _MAX_STRUCTURE_BYTES:
+            total_bytes += len(piece)
+            if total_bytes > _MAX_STRUCTURE_BYTES:
                 most = f"{_MAX_STRUCTURE_BYTES:,} bytes without its weights, the most that is read"
                 raise _DamagedError(f"larger than {most}")
             yield piece
 
 
 def _field(stream: BinaryIO, end: int, message: str, depth: int) -> Iterator[bytes]:
+    """One field: its tag and number, or its tag, length and content (protobuf.dev)."""
     tag = _varint(stream)
-    number, wire = tag >> 3, tag & 7
-    if wire != 2:
-        fixed = {0: None, 1: 8, 5: 4}
-        if not number or wire not in fixed:
-            raise _DamagedError("not an ONNX file, or a damaged one")
-        size = fixed[wire]
-        value = _encoded(_varint(stream)) if size is None else stream.read(size)
-        yield _encoded(tag) + value
+    number, wire_type = tag >> 3, tag & 7
+    if wire_type == _LENGTH_DELIMITED:
+        yield from _long_field(stream, end, (message, number), depth)
         return
-    size = _varint(stream)
-    stop = stream.tell() + size
+    if not number or wire_type not in _FIXED_BYTES:
+        raise _DamagedError(_NO_ONNX_FILE)
+    size_bytes = _FIXED_BYTES[wire_type]
+    value = stream.read(size_bytes) if size_bytes else _encoded(_varint(stream))
+    yield _encoded(tag) + value
+
+
+def _long_field(stream: BinaryIO, end: int, field: tuple[str, int], depth: int) -> Iterator[bytes]:
+    """A field with a length, behind its tag; without the values of a large tensor."""
+    message, number = field
+    tag, size_bytes = _encoded(number << 3 | _LENGTH_DELIMITED), _varint(stream)
+    stop = stream.tell() + size_bytes
     if stop > end:
         raise _DamagedError("cut off before its end")
-    inner = _INSIDE[message].get(number) if size > _LARGE_BYTES or message == "model" else None
+    is_large = size_bytes > _LARGE_BYTES
+    inner = _INSIDE[message].get(number) if is_large or message == "model" else None
     if inner is not None:
-        body = b"".join(_kept(stream, stop, inner, depth + 1))
-        yield from (_encoded(tag), _encoded(len(body)), body)
-    elif message == "tensor" and number in _VALUES and size > _LARGE_BYTES:
+        body = b"".join(_without_weights(stream, stop, inner, depth + 1))
+        yield from (tag, _encoded(len(body)), body)
+    elif message == "tensor" and number in _VALUES and is_large:
         stream.seek(stop)
+    elif size_bytes > _MAX_STRUCTURE_BYTES:
+        raise _DamagedError(f"a field of {size_bytes:,} bytes that holds no weights")
     else:
-        if size > _MAX_STRUCTURE_BYTES:
-            raise _DamagedError(f"a field of {size:,} bytes that holds no weights")
-        yield from (_encoded(tag), _encoded(size), stream.read(size))
+        yield from (tag, _encoded(size_bytes), stream.read(size_bytes))
 
 
 def _varint(stream: BinaryIO) -> int:
@@ -184,7 +195,7 @@ def _varint(stream: BinaryIO) -> int:
         value |= (byte[0] & 0x7F) << shift
         if byte[0] < 0x80:
             return value
-    raise _DamagedError("not an ONNX file, or a damaged one")
+    raise _DamagedError(_NO_ONNX_FILE)
 
 
 def _encoded(value: int) -> bytes:
@@ -202,7 +213,7 @@ def _encoded(value: int) -> bytes:
 def _model(model: Any) -> OnnxGraph:
     if model.functions:
         raise _DamagedError("has functions of its own; write them out: onnx.inliner")
-    opset = max((one.version for one in model.opset_import if not one.domain), default=1)
+    opset = max((entry.version for entry in model.opset_import if not entry.domain), default=1)
     graph = _graph(model.graph, opset)
     if not graph.nodes:
         raise _DamagedError("not an ONNX file, or one without operators")
@@ -214,21 +225,21 @@ def _graph(graph: Any, opset: int) -> OnnxGraph:
         raise _DamagedError(f"more than {_MAX_NODES:,} operators")
     if graph.sparse_initializer:
         raise _DamagedError("has sparse weights; store them dense")
-    constants = {one.name: _tensor(one) for one in graph.initializer}
-    given = (one for one in graph.input if one.name not in constants)
+    constants = {tensor.name: _tensor(tensor) for tensor in graph.initializer}
+    inputs = {x.name: _input(x) for x in graph.input if x.name not in constants}
     return OnnxGraph(
         graph.name,
         opset,
-        tuple(_node(one) for one in graph.node),
-        {one.name: _input(one) for one in given},
-        tuple(one.name for one in graph.output),
+        tuple(map(_node, graph.node)),
+        inputs,
+        tuple(output.name for output in graph.output),
         constants,
     )
 
 
 def _node(node: Any) -> OnnxNode:
     domain = "" if node.domain == "ai.onnx" else node.domain
-    attributes = {one.name: _attribute(one) for one in node.attribute}
+    attributes = {attribute.name: _attribute(attribute) for attribute in node.attribute}
     name = node.name or next(iter(node.output), "")
     tensors = tuple(node.input), tuple(node.output)
     return OnnxNode(node.op_type, domain, name, *tensors, attributes)
@@ -253,7 +264,7 @@ def _input(value: Any) -> OnnxInput:
     if value.type.WhichOneof("value") != "tensor_type":
         raise _DamagedError(f"input {value.name!r} is no tensor")
     tensor = value.type.tensor_type
-    sizes = (one.dim_value or one.dim_param or None for one in tensor.shape.dim)
+    sizes = (size.dim_value or size.dim_param or None for size in tensor.shape.dim)
     return OnnxInput(TensorProto.DataType.Name(tensor.elem_type), tuple(sizes))
 
 

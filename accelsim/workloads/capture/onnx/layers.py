@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from itertools import chain
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,9 +21,9 @@ from accelsim.workloads.capture.onnx.registry import TorchStep, operator, operat
 @operator("MatMul MatMulInteger", 3)
 def product(step: TorchStep, a: Tensor, b: Tensor, *bias: Tensor | None) -> Tensor:
     """With a matrix of weights, a linear layer; its bias is what `module` has joined to it."""
-    added = bias[0] if bias and step.node.operator == "MatMul" else None
     if isinstance(b, torch.nn.Parameter) and b.dim() == 2:
-        return functional.linear(a, b.t(), added)
+        has_bias = bias and step.node.operator == "MatMul"
+        return functional.linear(a, b.t(), bias[0] if has_bias else None)
     return torch.matmul(a, b)
 
 
@@ -56,25 +56,53 @@ operators({"Einsum": lambda step, *tensors: torch.einsum(step.get("equation", ""
 # -- convolutions and pools
 
 
+class _Window(NamedTuple):
+    """Sizes of a window along each axis, the steps it takes, and the distance of its elements."""
+
+    sizes: list[int]
+    stride: list[int]
+    dilation: list[int]
+
+
+def _window(step: TorchStep, sizes: list[int]) -> _Window:
+    rank = len(sizes)
+    if not 1 <= rank <= 3:
+        raise step.refuse(f"has a window of {rank} axes: expected 1 to 3")
+    return _Window(sizes, *(step.get(name) or [1] * rank for name in ("strides", "dilations")))
+
+
 def _window_padding(
-    step: TorchStep, sizes: list[int], window: list[int], *, spread: bool = True
+    step: TorchStep, window: _Window, sizes: list[int]
 ) -> tuple[list[int], list[int]]:
     """Padding before and after each axis, as attributes or ``auto_pad`` say."""
-    rank = len(window)
-    stride, dilation = (step.get(name) or [1] * rank for name in ("strides", "dilations"))
-    mode = step.get("auto_pad", "NOTSET")
+    rank, mode = len(window.sizes), step.get("auto_pad", "NOTSET")
     if mode.startswith("SAME"):
-        reach = [d * (w - 1) + 1 for w, d in zip(window, dilation, strict=True)]
-        whole = [
-            max(0, (-(-size // s) - 1) * s + r - size) if spread else r - s
-            for size, s, r in zip(sizes, stride, reach, strict=True)
+        is_transposed = step.node.operator == "ConvTranspose"
+        totals = [
+            _same_padding(*axis, is_transposed=is_transposed)
+            for axis in zip(sizes, *window, strict=True)
         ]
-        less, more = [total // 2 for total in whole], [-(-total // 2) for total in whole]
+        less = [total // 2 for total in totals]
+        more = [total - half for total, half in zip(totals, less, strict=True)]
         return (more, less) if mode == "SAME_LOWER" else (less, more)
     pads = (step.get("pads") if mode == "NOTSET" else None) or [0] * (2 * rank)
     if len(pads) != 2 * rank:
         raise step.refuse(f"has {len(pads)} pads for {rank} axes")
     return pads[:rank], pads[rank:]
+
+
+def _same_padding(
+    size: int, window: int, stride: int, dilation: int, *, is_transposed: bool
+) -> int:
+    """Padding of an axis such that its length is divided by the stride, or multiplied with it.
+
+    ONNX operator specifications, Conv and ConvTranspose, ``auto_pad``; sizes: Dumoulin and Visin,
+    arXiv:1603.07285.
+    """
+    reach = dilation * (window - 1) + 1
+    if is_transposed:
+        return reach - stride
+    return max(0, (-(-size // stride) - 1) * stride + reach - size)
 
 
 def _padded(
@@ -89,28 +117,20 @@ def _padded(
     return functional.pad(x, sides, value=value), [0] * len(before)
 
 
-def _rank(step: TorchStep, window: list[int]) -> int:
-    if not 1 <= len(window) <= 3:
-        raise step.refuse(f"has a window of {len(window)} axes: expected 1 to 3")
-    return len(window)
-
-
 @operator("Conv ConvInteger ConvTranspose", 3)
 def convolution(step: TorchStep, x: Tensor, weight: Tensor, *bias: Tensor | None) -> Tensor:
     """Of one, two or three axes; padding takes away from the result of a transposed one."""
-    window, transposed = list(weight.shape[2:]), step.node.operator == "ConvTranspose"
-    rank = _rank(step, window)
-    stride, dilation = (step.get(name) or [1] * rank for name in ("strides", "dilations"))
-    before, after = _window_padding(step, list(x.shape[2:]), window, spread=not transposed)
-    more = [0] * rank
-    if transposed:
-        given = step.get("output_padding") or more
-        more = [m + b - a for m, b, a in zip(given, before, after, strict=True)]
+    window, kind = _window(step, list(weight.shape[2:])), step.node.operator
+    before, after = _window_padding(step, window, list(x.shape[2:]))
+    output_padding = [0] * len(before)
+    if kind == "ConvTranspose":
+        further = step.get("output_padding") or output_padding
+        output_padding = [m + b - a for m, b, a in zip(further, before, after, strict=True)]
     else:
         x, before = _padded(x, before, after)
-    added = bias[0] if bias and step.node.operator != "ConvInteger" else None
-    sizes = (stride, before, dilation, transposed, more)
-    return torch.convolution(x, weight, added, *sizes, step.get("group", 1))
+    sizes = (window.stride, before, window.dilation, kind == "ConvTranspose", output_padding)
+    has_bias = bias and kind != "ConvInteger"
+    return torch.convolution(x, weight, bias[0] if has_bias else None, *sizes, step.get("group", 1))
 
 
 #: Scales and zero points of quantised operands are part of the kernel.
@@ -126,19 +146,17 @@ operators(
 @operator("MaxPool AveragePool")
 def pool(step: TorchStep, x: Tensor) -> Tensor:
     """Windows of one, two or three axes."""
-    window = list(step.get("kernel_shape") or ())
-    rank = _rank(step, window)
-    stride = step.get("strides") or [1] * rank
+    window = _window(step, list(step.get("kernel_shape") or ()))
+    before, after = _window_padding(step, window, list(x.shape[2:]))
     is_max = step.node.operator == "MaxPool"
-    before, after = _window_padding(step, list(x.shape[2:]), window)
-    wide = any(2 * pad > size for pad, size in zip(before, window, strict=True))
-    value = float("-inf") if is_max else 0.0
-    x, padding = _padded(x, before, after, value, apart=wide)  # torch pads half a window at most
-    call = getattr(functional, f"{'max' if is_max else 'avg'}_pool{rank}d")
-    ceil = bool(step.get("ceil_mode"))
-    if not is_max:
-        return call(x, window, stride, padding, ceil, bool(step.get("count_include_pad")))
-    return call(x, window, stride, padding, step.get("dilations") or [1] * rank, ceil)
+    # torch pads half a window at most
+    is_wide = any(2 * pad > size for pad, size in zip(before, window.sizes, strict=True))
+    x, padding = _padded(x, before, after, float("-inf") if is_max else 0.0, apart=is_wide)
+    call = getattr(functional, f"{'max' if is_max else 'avg'}_pool{len(before)}d")
+    windows, is_ceil = (window.sizes, window.stride, padding), bool(step.get("ceil_mode"))
+    if is_max:
+        return call(x, *windows, window.dilation, is_ceil)
+    return call(x, *windows, is_ceil, bool(step.get("count_include_pad")))
 
 
 @operator("GlobalAveragePool GlobalMaxPool")
@@ -154,30 +172,40 @@ def global_pool(step: TorchStep, x: Tensor) -> Tensor:
 # -- attention
 
 
-#: Places of earlier keys and values.
-_PAST = {"Attention": (4, 5), "MultiHeadAttention": (6, 7), "GroupQueryAttention": (3, 4)}
+#: Index of earlier keys among the inputs behind query, key and value; earlier values follow.
+_PAST = {"Attention": 1, "MultiHeadAttention": 3, "GroupQueryAttention": 0}
 
 
 @operator("Attention MultiHeadAttention GroupQueryAttention", 4, 5, 6, 7, 8)
-def attention(step: TorchStep, *tensors: Tensor | None) -> Any:
+def attention(
+    step: TorchStep,
+    query: Tensor,
+    key: Tensor | None = None,
+    value: Tensor | None = None,
+    *others: Tensor | None,
+) -> Any:
     """ONNX's own operator (opset 23) and those of ONNX Runtime with query, key and value apart."""
-    given: list[Any] = [*tensors, *[None] * (9 - len(tensors))]
-    kind = step.node.operator
-    is_own = not step.node.domain
-    if None in [x if x is None else 0 for x in given[:3]] or (kind == "Attention" and not is_own):
+    kind, is_onnx = step.node.operator, not step.node.domain
+    if value is None or (kind == "Attention" and not is_onnx):
         raise step.refuse("takes query, key and value packed: export them apart")
-    heads = step.get("q_num_heads" if is_own else "num_heads", 0)
+    others = (*others, *[None] * 5)
+    heads = step.get("q_num_heads" if is_onnx else "num_heads", 0)
     kv_heads = step.get("kv_num_heads", heads)
-    is_flat = given[0].dim() == 3
-    q, k, v = map(_in_heads, [step] * 3, given, (heads, kv_heads, kv_heads))
-    past = (given[place] for place in _PAST[kind])
-    k, v = (x if y is None else torch.cat([y, x], dim=2) for x, y in zip((k, v), past, strict=True))
-    mask = given[3] if is_own else None
-    causal = step.get("is_causal") or step.get("unidirectional") or kind == "GroupQueryAttention"
-    result = functional.scaled_dot_product_attention(
-        q, k, v, mask, is_causal=bool(causal and mask is None), enable_gqa=len(q[0]) != len(k[0])
+    q = _in_heads(step, query, heads)
+    k, v = (
+        _behind(past, _in_heads(step, x, kv_heads))
+        for x, past in zip((key, value), others[_PAST[kind] :], strict=False)
     )
-    return result.transpose(1, 2).flatten(2) if is_flat else result, k, v
+    mask = others[0] if is_onnx else None
+    causal = kind == "GroupQueryAttention" or step.get("is_causal") or step.get("unidirectional")
+    result = functional.scaled_dot_product_attention(
+        q, k, v, mask, is_causal=mask is None and bool(causal), enable_gqa=q.shape[1] != k.shape[1]
+    )
+    return result.transpose(1, 2).flatten(2) if query.dim() == 3 else result, k, v
+
+
+def _behind(past: Tensor | None, x: Tensor) -> Tensor:
+    return x if past is None else torch.cat([past, x], dim=2)
 
 
 def _in_heads(step: TorchStep, x: Tensor, heads: int) -> Tensor:
@@ -194,30 +222,30 @@ def _in_heads(step: TorchStep, x: Tensor, heads: int) -> Tensor:
 
 @operator("LSTM GRU RNN", 4)
 def recurrent(
-    step: TorchStep, x: Tensor, weight: Tensor, state: Tensor, *more: Tensor | None
+    step: TorchStep, x: Tensor, weight: Tensor, state: Tensor, *optional: Tensor | None
 ) -> Any:
     """One layer, one or both directions, over padded sequences (steps, batch, width)."""
-    bias, _, *others, peepholes = [*more, None, None, None, None, None][:5]
+    bias, _, *initial_states, peepholes = [*optional, *[None] * 5][:5]
     kind = step.node.operator.lower()
     if step.get("layout"):
         raise step.refuse("has its batch first: expected layout 0")
     if peepholes is not None:
         raise step.refuse("has peepholes, which no library runs")
     directions, hidden = weight.shape[0], state.shape[-1]
-    first, cell = (
-        x.new_zeros((directions, x.shape[1], hidden)) if given is None else given
-        for given in others
-    )
+    states = [
+        x.new_zeros((directions, x.shape[1], hidden)) if initial is None else initial
+        for initial in initial_states
+    ]
     flat: list[Tensor] = []
-    for way in range(directions):
-        flat += [weight[way], state[way]]
-        flat += [] if bias is None else bias[way].chunk(2)
+    for direction in range(directions):
+        flat += [weight[direction], state[direction]]
+        flat += [] if bias is None else bias[direction].chunk(2)
     if kind == "rnn":
         kind = "rnn_relu" if step.get("activations", ["Tanh"])[0] == "Relu" else "rnn_tanh"
     options = (bias is not None, 1, 0.0, step.training, directions == 2, False)
-    states = (first, cell) if kind == "lstm" else first
-    result, *finals = getattr(torch, kind)(x, states, flat, *options)
-    return (result.unflatten(-1, (directions, hidden)).transpose(1, 2), *finals)
+    initial_state = states if kind == "lstm" else states[0]
+    result, *final_states = getattr(torch, kind)(x, initial_state, flat, *options)
+    return (result.unflatten(-1, (directions, hidden)).transpose(1, 2), *final_states)
 
 
 # -- norms
@@ -291,18 +319,16 @@ _REDUCTIONS: Document = {
 
 
 def _product_over(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    """Torch multiplies along one axis alone."""
-    reduced = {axis % x.dim() for axis in axes}
-    kept = [axis for axis in range(x.dim()) if axis not in reduced]
-    flat = x.permute([*kept, *axes]).reshape([*(x.shape[axis] for axis in kept), -1]).prod(-1)
-    shape = [1 if axis in reduced else x.shape[axis] for axis in range(x.dim())]
-    return flat.reshape(shape) if keep else flat
+    """Torch multiplies along one axis at a time."""
+    for axis in sorted((axis % x.dim() for axis in axes), reverse=True):
+        x = x.prod(axis, keep)
+    return x
 
 
 @operator(" ".join(f"Reduce{name}" for name in (*_REDUCTIONS, "Prod")))
-def reduction(step: TorchStep, x: Tensor, given: Tensor | None = None) -> Tensor:
+def reduction(step: TorchStep, x: Tensor, named_axes: Tensor | None = None) -> Tensor:
     """Over some axes: all of them unless named."""
-    axes = step.sizes("axes", given)
+    axes = step.sizes("axes", named_axes)
     if not axes and step.get("noop_with_empty_axes"):
         return x
     call = _REDUCTIONS.get(step.node.operator.removeprefix("Reduce"), _product_over)
@@ -310,7 +336,7 @@ def reduction(step: TorchStep, x: Tensor, given: Tensor | None = None) -> Tensor
 
 
 @operator("ArgMax ArgMin")
-def place_of_extreme(step: TorchStep, x: Tensor) -> Tensor:
+def index_of_extreme(step: TorchStep, x: Tensor) -> Tensor:
     """Where the largest or smallest lies."""
     call = torch.argmax if step.node.operator == "ArgMax" else torch.argmin
     return call(x, step.get("axis", 0), bool(step.get("keepdims", 1)))

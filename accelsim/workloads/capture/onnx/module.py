@@ -25,7 +25,7 @@ from accelsim.workloads.capture.onnx import (
     pointwise,  # noqa: F401
 )
 from accelsim.workloads.capture.onnx.file import MAX_VALUES, OnnxGraph, OnnxNode, OnnxTensor
-from accelsim.workloads.capture.onnx.registry import FUNCTIONS, TorchStep, is_supported, torch_dtype
+from accelsim.workloads.capture.onnx.registry import DOMAINS, FUNCTIONS, TorchStep, torch_dtype
 
 #: Data types of weights, by the precision they are run in; others are fp32.
 _STORED = {
@@ -62,7 +62,7 @@ class _Operator(torch.nn.Module):  # type: ignore[misc]
         if function.is_shape or not is_run:
             return self._folded(function, tensors)
         step = replace(self.step, training=self.training)
-        operands = [_lone(x) for x in tensors] if function.broadcasts else tensors
+        operands = map(_as_number, tensors) if function.broadcasts else tensors
         return function.call(step, *operands)
 
     def _folded(self, function: Any, tensors: Sequence[torch.Tensor | None]) -> Any:
@@ -71,15 +71,14 @@ class _Operator(torch.nn.Module):  # type: ignore[misc]
         if function.broadcasts and prod(torch.broadcast_shapes(*shapes)) > MAX_VALUES:
             return function.call(self.step, *(x if x is None else x.to("meta") for x in tensors))
         with _disable_current_modes(), torch._C.DisableTorchFunction():  # noqa: SLF001
-            found = function.call(self.step, *tensors)
-            several = found if isinstance(found, tuple) else (found,)
+            result = function.call(self.step, *tensors)
             return tuple(
                 x.to("meta") if isinstance(x, torch.Tensor) and x.numel() > MAX_VALUES else x
-                for x in several
+                for x in (result if isinstance(result, tuple) else (result,))
             )
 
 
-def _lone(x: Any) -> Any:
+def _as_number(x: Any) -> Any:
     """A constant number as such, which is no operand of its own."""
     if not isinstance(x, torch.Tensor) or x.is_meta or x.dtype is torch.bool:
         return x
@@ -98,17 +97,7 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, graph: OnnxGraph) -> None:
         super().__init__()
-        unknown = Counter(
-            f"{node.domain}.{node.operator}".lstrip(".")
-            for node in graph.nodes
-            if not is_supported(node)
-        )
-        if unknown:
-            named = ", ".join(f"{name} ({count})" for name, count in sorted(unknown.items()))
-            raise CaptureError(
-                f"{graph.name or 'The graph'!r} has ONNX operators that are not known: {named}. "
-                "Replace them, or capture the module the file was exported from."
-            )
+        _refuse_unknown(graph)
         nodes = _with_linear_layers(graph)
         self._names = tuple(graph.inputs)
         self._outputs = graph.outputs
@@ -118,13 +107,13 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]
             name for node in nodes if node.operator in _RUNNING for name in node.inputs[3:]
         }
         for index, (name, constant) in enumerate(graph.constants.items()):
-            kept = constant if name not in statistics else replace(constant, values=None)
-            self._hold(name, kept, f"constant_{index}", is_parameter=name in parameters)
+            held = constant if name not in statistics else replace(constant, values=None)
+            self._hold(name, held, f"constant_{index}", is_parameter=name in parameters)
         self.operators = torch.nn.ModuleList(
             _Operator(TorchStep(node, graph.opset)) for node in nodes
         )
 
-    def _hold(self, name: str, constant: OnnxTensor, place: str, *, is_parameter: bool) -> None:
+    def _hold(self, name: str, constant: OnnxTensor, attribute: str, *, is_parameter: bool) -> None:
         """Keep a constant: as a parameter, as its values, or as a buffer without them."""
         if constant.values is not None and not is_parameter:
             self._constants[name] = constant.values
@@ -133,10 +122,10 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]
         dtype = torch_dtype(constant.dtype) if is_float else torch.float32
         empty = torch.empty(constant.shape, dtype=dtype, device="meta")
         if is_parameter:
-            self.register_parameter(place, torch.nn.Parameter(empty))
+            self.register_parameter(attribute, torch.nn.Parameter(empty))
         else:
-            self.register_buffer(place, empty)
-        self._constants[name] = place
+            self.register_buffer(attribute, empty)
+        self._constants[name] = attribute
 
     def named_modules(
         self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
@@ -160,31 +149,45 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]
             tensors = [_find(values, name, node) if name else None for name in node.inputs]
             while tensors and tensors[-1] is None:
                 tensors.pop()
-            given = _run(operator, tensors)
-            results = given if isinstance(given, tuple) else (given,)
+            result = _run(operator, tensors)
+            results = result if isinstance(result, tuple) else (result,)
             values.update(zip(node.outputs, results, strict=False))
         return tuple(_find(values, name, None) for name in self._outputs)
 
 
-def _find(found: Values, name: str, node: OnnxNode | None) -> Any:
-    if name not in found:
+def _refuse_unknown(graph: OnnxGraph) -> None:
+    unknown = Counter(
+        f"{node.domain}.{node.operator}".lstrip(".")
+        for node in graph.nodes
+        if node.domain not in DOMAINS or node.operator not in FUNCTIONS
+    )
+    if unknown:
+        names = ", ".join(f"{name} ({count})" for name, count in sorted(unknown.items()))
+        raise CaptureError(
+            f"{graph.name or 'The graph'!r} has ONNX operators that are not known: {names}. "
+            "Replace them, or capture the module the file was exported from."
+        )
+
+
+def _find(values: Values, name: str, node: OnnxNode | None) -> Any:
+    if name not in values:
         reader = "a result" if node is None else f"read by {node.operator} {node.name!r}"
         raise CaptureError(
             f"ONNX tensor {name!r} is {reader} before any operator gives it: the graph has a "
             "cycle, or is cut off."
         )
-    return found[name]
+    return values[name]
 
 
-def _run(one: _Operator, tensors: Sequence[Any]) -> Any:
+def _run(operator: _Operator, tensors: Sequence[Any]) -> Any:
     """One operator, its failures with its name."""
     try:
-        return one(*tensors)
+        return operator(*tensors)
     except (TypeError, IndexError, KeyError, ValueError, OverflowError, AttributeError) as error:
         if isinstance(error, CaptureError):
             raise
         shapes = [None if x is None else list(x.shape) for x in tensors]
-        raise one.step.refuse(f"does not take tensors of shapes {shapes}: {error}") from error
+        raise operator.step.refuse(f"does not take tensors of shapes {shapes}: {error}") from error
 
 
 def _parameters(
@@ -215,26 +218,33 @@ def weight_type(graph: OnnxGraph) -> str:
 
 def _with_linear_layers(graph: OnnxGraph) -> list[OnnxNode]:
     """The nodes, products with a matrix of weights and the bias added to them joined."""
-    read = Counter(name for node in graph.nodes for name in node.inputs)
-    read.update(graph.outputs)
+    read_counts = Counter(name for node in graph.nodes for name in node.inputs)
+    read_counts.update(graph.outputs)
     products: dict[str, int] = {}
     nodes: list[OnnxNode] = []
     for node in graph.nodes:
-        product = next((name for name in node.inputs if name in products), "")
-        bias = [name for name in node.inputs if name != product]
-        is_bias = node.operator == "Add" and read[product] == 1 and len(bias) == 1
-        if product and is_bias and _rank(graph, bias[0]) == 1:
-            place = products[product]
-            inputs = (*nodes[place].inputs, bias[0])
-            nodes[place] = replace(nodes[place], inputs=inputs, outputs=node.outputs)
+        product = _biased_product(graph, node)
+        if product in products and read_counts[product] == 1:
+            index = products[product]
+            bias = (name for name in node.inputs if name != product)
+            inputs = (*nodes[index].inputs, *bias)
+            nodes[index] = replace(nodes[index], inputs=inputs, outputs=node.outputs)
             continue
-        is_product = node.operator == "MatMul" and len(node.inputs) == 2 and bool(node.outputs)
-        if is_product and _rank(graph, node.inputs[1]) == 2:
+        if node.operator == "MatMul" and node.outputs and _ranks(graph, node)[1:] == [2]:
             products[node.outputs[0]] = len(nodes)
         nodes.append(node)
     return nodes
 
 
-def _rank(graph: OnnxGraph, name: str) -> int | None:
-    """Axes of a constant; None for other tensors."""
-    return len(graph.constants[name].shape) if name in graph.constants else None
+def _biased_product(graph: OnnxGraph, node: OnnxNode) -> str | None:
+    """The tensor to which a node adds a constant row; None for other nodes."""
+    ranks = _ranks(graph, node)
+    if node.operator != "Add" or ranks not in ([1, None], [None, 1]):
+        return None
+    return node.inputs[ranks.index(None)]
+
+
+def _ranks(graph: OnnxGraph, node: OnnxNode) -> list[int | None]:
+    """Axes of a node's inputs that are constants; None for other tensors."""
+    constants = (graph.constants.get(name) for name in node.inputs)
+    return [None if constant is None else len(constant.shape) for constant in constants]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
 from math import prod
 from typing import Any
@@ -24,7 +25,7 @@ from accelsim.workloads.capture.onnx.registry import (
 _LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
-def _made(shape: list[int], value: Any, dtype: torch.dtype) -> Tensor:
+def _filled(shape: list[int], value: Any, dtype: torch.dtype) -> Tensor:
     """A tensor of one value; described alone where it is large."""
     if prod(shape) > MAX_VALUES:
         return torch.empty(shape, dtype=dtype, device="meta")
@@ -78,8 +79,8 @@ def flatten(step: TorchStep, x: Tensor) -> Tensor:
 @operator("Squeeze")
 def squeeze(step: TorchStep, x: Tensor, axes: Tensor | None = None) -> Tensor:
     """Without axes of size 1."""
-    removed = step.sizes("axes", axes)
-    return x.squeeze() if removed is None else x.squeeze(tuple(removed))
+    sizes = step.sizes("axes", axes)
+    return x.squeeze() if sizes is None else x.squeeze(tuple(sizes))
 
 
 @operator("Unsqueeze")
@@ -111,22 +112,32 @@ def split(step: TorchStep, x: Tensor, sizes: Tensor | None = None) -> Any:
 
 
 @operator("Slice", 1, 2, 3, 4)
-def part(step: TorchStep, x: Tensor, *given: Tensor | None) -> Tensor:
+def sliced(
+    step: TorchStep,
+    x: Tensor,
+    starts: Tensor | None = None,
+    ends: Tensor | None = None,
+    axes: Tensor | None = None,
+    steps: Tensor | None = None,
+) -> Tensor:
     """From, to and by how much, for some axes."""
-    starts, ends, axes, steps = (
-        step.sizes(name, given[place] if place < len(given) else None)
-        for place, name in enumerate(("starts", "ends", "axes", "steps"))
-    )
-    if starts is None or ends is None:
+    first, last = step.sizes("starts", starts), step.sizes("ends", ends)
+    if first is None or last is None:
         raise step.refuse("has no start or no end")
-    axes = list(range(len(starts))) if axes is None else axes
-    for start, end, axis, by in zip(starts, ends, axes, steps or [1] * len(starts), strict=True):
-        wanted = slice(start, end, by)
-        if by < 0:
-            index = torch.arange(x.shape[axis])[slice(start, end if end > -(2**31) else None)]
-            x, wanted = x.flip(axis), slice(0, len(index) or None, -by)
-        x = x[(*[slice(None)] * (axis % x.dim()), wanted)]
+    sliced_axes = step.sizes("axes", axes)
+    sliced_axes = list(range(len(first))) if sliced_axes is None else sliced_axes
+    strides = step.sizes("steps", steps) or [1] * len(first)
+    for axis, *bounds in zip(sliced_axes, first, last, strides, strict=True):
+        x = _sliced_axis(x, axis, *bounds)
     return x
+
+
+def _sliced_axis(x: Tensor, axis: int, start: int, end: int, stride: int) -> Tensor:
+    bounds = slice(start, end, stride)
+    if stride < 0:
+        index = torch.arange(x.shape[axis])[slice(start, end if end > -(2**31) else None)]
+        x, bounds = x.flip(axis), slice(0, len(index) or None, -stride)
+    return x[(*[slice(None)] * (axis % x.dim()), bounds)]
 
 
 @operator("Gather")
@@ -160,42 +171,62 @@ def triangle(step: TorchStep, x: Tensor, offset: Tensor | None = None) -> Tensor
 # -- sizes of images
 
 
+#: Torch's names of modes that do not pad with a constant.
+_PAD_MODES = {"edge": "replicate", "reflect": "reflect", "wrap": "circular"}
+
+
 @operator("Pad", 1, 2, 3)
-def pad(step: TorchStep, x: Tensor, *given: Tensor | None) -> Tensor:
+def pad(
+    step: TorchStep,
+    x: Tensor,
+    pads: Tensor | None = None,
+    value: Tensor | None = None,
+    axes: Tensor | None = None,
+) -> Tensor:
     """Before and after each axis."""
-    values, _, named = [*given, None, None, None][:3]
-    pads = step.sizes("pads", values) or []
-    axes = [axis % x.dim() for axis in (range(x.dim()) if named is None else sizes_of(named))]
-    if len(pads) != 2 * len(axes):
-        raise step.refuse(f"has {len(pads)} pads for {len(axes)} axes")
+    del value
+    sizes = step.sizes("pads", pads) or []
+    padded = [axis % x.dim() for axis in (range(x.dim()) if axes is None else sizes_of(axes))]
+    if len(sizes) != 2 * len(padded):
+        raise step.refuse(f"has {len(sizes)} pads for {len(padded)} axes")
     sides = [(0, 0)] * x.dim()
-    for axis, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
+    for axis, before, after in zip(padded, sizes, sizes[len(padded) :], strict=False):
         sides[axis] = (before, after)
-    modes = {"edge": "replicate", "reflect": "reflect", "wrap": "circular"}
-    mode = modes.get(step.get("mode"), "constant")
+    mode = _PAD_MODES.get(step.get("mode"), "constant")
     while mode != "constant" and len(sides) > 1 and sides[0] == (0, 0):
         sides = sides[1:]
     return functional.pad(x.to("meta"), list(chain.from_iterable(reversed(sides))), mode)
 
 
 @operator("Resize Upsample", 1, 2, 3)
-def resize(step: TorchStep, x: Tensor, *given: Tensor | None) -> Tensor:
+def resize(step: TorchStep, x: Tensor, *optional: Tensor | None) -> Tensor:
     """Spatial axes to other sizes, given or by factors."""
-    is_old = step.node.operator == "Upsample" or step.opset < 11
-    scales, sizes = ([*given, None, None, None][place] for place in ((0, 3) if is_old else (1, 2)))
-    rank, target = x.dim() - 2, list(x.shape)
-    axes = step.get("axes") or range(x.dim())
-    if sizes is not None and sizes.numel():
-        values: list[float] = [*sizes_of(sizes)]
-    else:
-        factors = step.get("scales") if scales is None or scales.is_meta else scales.tolist()
-        values = [x.shape[a] * f for a, f in zip(axes, factors or (), strict=True)]
-    for axis, value in zip(axes, values, strict=True):
-        target[axis] = int(value)
+    rank, target = x.dim() - 2, _resized_shape(step, x, [*optional, None, None, None])
     if target[:2] != list(x.shape[:2]) or rank not in _LINEAR:
         raise step.refuse(f"resizes {list(x.shape)} to {target}: expected spatial axes alone")
     mode = {"linear": _LINEAR[rank], "cubic": "bicubic"}.get(step.get("mode"), "nearest")
     return functional.interpolate(x, size=target[2:], mode=mode)
+
+
+def _resized_shape(step: TorchStep, x: Tensor, optional: list[Tensor | None]) -> list[int]:
+    """Sizes that inputs name: regions (ignored), factors and sizes; before version 11 factors
+    alone.
+    """
+    is_old = step.node.operator == "Upsample" or step.opset < 11
+    factors, sizes = (optional[0], None) if is_old else optional[1:3]
+    target, axes = list(x.shape), step.get("axes") or range(x.dim())
+    if sizes is not None and sizes.numel():
+        values: Iterable[float] = sizes_of(sizes)
+    else:
+        ratios = _ratios(step, factors)
+        values = (x.shape[axis] * ratio for axis, ratio in zip(axes, ratios, strict=True))
+    for axis, value in zip(axes, values, strict=True):
+        target[axis] = int(value)
+    return target
+
+
+def _ratios(step: TorchStep, factors: Tensor | None) -> list[float]:
+    return step.get("scales") or [] if factors is None or factors.is_meta else factors.tolist()
 
 
 # -- what is made of nothing
@@ -217,12 +248,12 @@ def constant(step: TorchStep) -> Tensor:
 
 
 @operator("ConstantOfShape")
-def filled(step: TorchStep, shape: Tensor) -> Tensor:
-    """One value in every place."""
-    given = step.get("value")
-    if not isinstance(given, OnnxTensor) or given.values is None:
-        return _made(sizes_of(shape), 0.0, torch.float32)
-    return _made(sizes_of(shape), given.values.reshape(-1)[0].item(), torch_dtype(given.dtype))
+def constant_of_shape(step: TorchStep, shape: Tensor) -> Tensor:
+    """One value everywhere."""
+    value = step.get("value")
+    if not isinstance(value, OnnxTensor) or value.values is None:
+        return _filled(sizes_of(shape), 0.0, torch.float32)
+    return _filled(sizes_of(shape), value.values.reshape(-1)[0].item(), torch_dtype(value.dtype))
 
 
 @operator("Range")
@@ -230,11 +261,11 @@ def counted(step: TorchStep, *bounds: Tensor) -> Tensor:
     """Numbers at equal distances."""
     if any(x.is_meta for x in bounds):
         raise step.refuse("has a length that depends on data")
-    first, last, by = (x.item() for x in bounds)
-    count, dtype = max(0, -(-(last - first) // by)) if by else 0, bounds[0].dtype
+    start, stop, stride = (x.item() for x in bounds)
+    count, dtype = max(0, -(-(stop - start) // stride)) if stride else 0, bounds[0].dtype
     if count > MAX_VALUES:
         return torch.empty(int(count), dtype=dtype, device="meta")
-    return torch.arange(first, last, by, dtype=dtype)
+    return torch.arange(start, stop, stride, dtype=dtype)
 
 
 @operator("OneHot", 1, 2)

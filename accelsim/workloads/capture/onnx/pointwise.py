@@ -102,8 +102,8 @@ def clip(
     return x if bounds == (None, None) else torch.clamp(x, *bounds)
 
 
-def _bound(given: Tensor | None, attribute: float | None) -> Any:
-    return attribute if given is None or given.is_meta else given.item()
+def _bound(tensor: Tensor | None, attribute: float | None) -> float | None:
+    return attribute if tensor is None or tensor.is_meta else tensor.item()
 
 
 @operator("Cast CastLike", 1)
@@ -111,15 +111,15 @@ def cast(step: TorchStep, x: Tensor, like: Tensor | None = None) -> Tensor:
     """Another data type."""
     from onnx import TensorProto
 
-    named = TensorProto.DataType.Name(step.get("to", 1))
-    return x.to(torch_dtype(named) if like is None else like.dtype)
+    name = TensorProto.DataType.Name(step.get("to", 1))
+    return x.to(torch_dtype(name) if like is None else like.dtype)
 
 
 @operator("Dropout", 1, 2)
 def dropout(step: TorchStep, x: Tensor, *_: Tensor | None) -> Any:
     """Runs in training alone; the mask it gives is of ones otherwise."""
-    kept = functional.dropout(x, step.get("ratio", 0.5), step.training)
-    return (kept, x) if len(step.node.outputs) > 1 else kept
+    result = functional.dropout(x, step.get("ratio", 0.5), step.training)
+    return (result, x) if len(step.node.outputs) > 1 else result
 
 
 @operator("DynamicQuantizeLinear")

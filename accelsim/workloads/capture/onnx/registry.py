@@ -33,7 +33,10 @@ _DTYPE_NAMES = {
 }
 _DTYPES = {name: dtype for dtype, names in _DTYPE_NAMES.items() for name in names.split()}
 #: Domains whose operators are known: ONNX itself, and ONNX Runtime's own.
-_DOMAINS = ("", "com.microsoft")
+DOMAINS = ("", "com.microsoft")
+
+
+_Call = Callable[..., Any]
 
 
 @frozen
@@ -54,10 +57,10 @@ class TorchStep:
         """An attribute."""
         return self.node.attributes.get(name, default)
 
-    def sizes(self, name: str, given: torch.Tensor | None) -> list[int] | None:
+    def sizes(self, name: str, tensor: torch.Tensor | None) -> list[int] | None:
         """Sizes, axes or positions: an input, or of old versions an attribute; None for neither."""
-        listed = self.get(name) if given is None else sizes_of(given)
-        return None if listed is None else list(listed)
+        sizes = self.get(name) if tensor is None else sizes_of(tensor)
+        return None if sizes is None else list(sizes)
 
     def refuse(self, why: str) -> CaptureError:
         """An error that names the node."""
@@ -71,12 +74,12 @@ class Function:
     Attributes:
         call: Function of the step and its tensors.
         broadcasts: Whether its tensors are broadcast to one shape.
-        constants: Places of inputs that are no parameters of the model even where they are
+        constants: Indices of inputs that are no parameters of the model even where they are
             constants: scales, bounds, running statistics.
         is_shape: Whether shapes alone decide the result.
     """
 
-    call: Callable[..., Any]
+    call: _Call
     broadcasts: bool = False
     constants: frozenset[int] = frozenset()
     is_shape: bool = False
@@ -86,12 +89,7 @@ class Function:
 FUNCTIONS: dict[str, Function] = {}
 
 
-def is_supported(node: OnnxNode) -> bool:
-    """Whether an operator is known."""
-    return node.domain in _DOMAINS and node.operator in FUNCTIONS
-
-
-def operator(names: str, *constants: int, **traits: bool) -> Callable[[Any], Callable[..., Any]]:
+def operator(names: str, *constants: int, **traits: bool) -> Callable[[_Call], _Call]:
     """Register a function under operator types, one or several to a text.
 
     Args:
@@ -103,7 +101,7 @@ def operator(names: str, *constants: int, **traits: bool) -> Callable[[Any], Cal
         InvalidValueError: If a type is taken.
     """
 
-    def register(call: Callable[..., Any]) -> Callable[..., Any]:
+    def register(call: _Call) -> _Call:
         for name in names.split():
             if name in FUNCTIONS:
                 raise InvalidValueError("ONNX operator", name, "a type that is not registered yet")
@@ -113,19 +111,19 @@ def operator(names: str, *constants: int, **traits: bool) -> Callable[[Any], Cal
     return register
 
 
-def operators(calls: Mapping[str, Callable[..., Any]], *constants: int) -> None:
+def operators(calls: Mapping[str, _Call], *constants: int) -> None:
     """Register functions of the step and its tensors by operator type."""
     for name, call in calls.items():
         operator(name, *constants)(call)
 
 
-def elementwise(calls: Mapping[str, Callable[..., Any]], *constants: int) -> None:
+def elementwise(calls: Mapping[str, _Call], *constants: int) -> None:
     """Register functions of one or more tensors, broadcast to one shape."""
     for name, call in calls.items():
         operator(name, *constants, broadcasts=True)(_without_step(call))
 
 
-def _without_step(call: Callable[..., Any]) -> Callable[..., Any]:
+def _without_step(call: _Call) -> _Call:
     return lambda _step, *tensors: call(*tensors)
 
 
@@ -136,8 +134,8 @@ def torch_dtype(name: str) -> torch.dtype:
         CaptureError: If torch has none: text, complex numbers.
     """
     if name not in _DTYPES:
-        known = ", ".join(_DTYPES)
-        raise CaptureError(f"ONNX data type {name} cannot be captured. Known are {known}.")
+        names = ", ".join(_DTYPES)
+        raise CaptureError(f"ONNX data type {name} cannot be captured. Known are {names}.")
     return _DTYPES[name]
 
 

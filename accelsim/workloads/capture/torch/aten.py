@@ -324,7 +324,7 @@ def attention_kernel(
     """Attention over query, key and value laid out (..., heads, length, width); three axes mean one
     head.
 
-    Backward takes 2.5 times the forward's FLOP.
+    Backward takes 2.5 times the forward's FLOP (Dao, FlashAttention, arXiv:2205.14135).
     """
     q, k, v = operands
     heads, kv_heads = (x.shape[-3] if len(x.shape) > 3 else 1 for x in (q, k))
@@ -407,7 +407,9 @@ def recurrent_kernel(
     projection: int = 0,
     suffix: str = "",
 ) -> Kernel:
-    """One recurrent layer: 2 x directions x batch x steps x gates x hidden x (input + state).
+    """One recurrent layer: 2 x directions x batch x steps x gates x hidden x (input + state); LSTM:
+    Hochreiter and Schmidhuber, 1997, its projection Sak et al., arXiv:1402.1128; GRU: Cho et al.,
+    arXiv:1406.1078.
 
     Args:
         kind: RNN, LSTM or GRU.

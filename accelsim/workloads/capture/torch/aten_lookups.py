@@ -103,6 +103,17 @@ def embedding_backward(call: Call) -> list[Kernel]:
     return [Kernel(_K.SCATTER, dims, reads, writes, "", moved, moved, moved, call.outputs)]
 
 
+def _order_of_elements(call: Call, values: int) -> str:
+    """How the elements lie that an index of elements leads; empty for an index of rows."""
+    name = call.name.rstrip("_")
+    if name not in _OF_ELEMENTS:
+        return ""
+    target, index, *added = call.inputs
+    is_sum = bool(added) and name != "scatter" and values >= SORTED_WIDTH * index.shape[0]
+    is_in_rows = is_sum and _names_rows(call, index, target, added[0])
+    return _REPEATED_ROWS if is_in_rows else _axis_suffix(call, index)
+
+
 @formula(
     """
     index_put _index_put_impl_ _unsafe_index_put index_add index_copy scatter scatter_add
@@ -112,21 +123,19 @@ def embedding_backward(call: Call) -> list[Kernel]:
 def scatter(call: Call) -> list[Kernel]:
     """Values written where the indices say; out of place, the whole tensor is copied first.
 
-    Rows that are sorted first are each read and written once, however many are added to them.
+    Estimate: rows that are sorted first are each read and written once, however many are added to
+    them.
     """
     target, *others = call.inputs
     values = max((x.elements for x in others), default=1)
     indices = max((x.elements for x in others if not x.scaled), default=values)
-    plain, suffix = call.name.rstrip("_"), ""
-    if plain in _OF_ELEMENTS:
-        index, suffix = others[0], _axis_suffix(call, others[0])
-        is_added = len(others) > 1 and plain != "scatter"
-        in_rows = is_added and _names_rows(call, index, target, others[1])
-        if in_rows and values >= SORTED_WIDTH * index.shape[0]:
-            suffix, indices = _REPEATED_ROWS, index.shape[0]
+    suffix = _order_of_elements(call, values)
+    if suffix == _REPEATED_ROWS:
+        indices = others[0].shape[0]
     width = max(values // max(indices, 1), 1)
     dims = (indices, width, target.elements // width)
-    is_sorted = suffix == _REPEATED_ROWS or (plain == "index_add" and width >= SORTED_WIDTH)
+    is_wide_sum = call.name.rstrip("_") == "index_add" and width >= SORTED_WIDTH
+    is_sorted = suffix == _REPEATED_ROWS or is_wide_sum
     moved = float(min(values, target.elements) if is_sorted else values)
     reads: tuple[Operand, ...] = (target, *others)
     writes, waits = call.outputs, call.outputs[:0]

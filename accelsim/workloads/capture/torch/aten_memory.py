@@ -43,8 +43,9 @@ FREE = names(
 _WRITE_ONLY = names("fill_ zero_ bernoulli_ uniform_ normal_ random_ exponential_ copy_")
 
 
-def rows_of(x: Operand, columns: int) -> tuple[int, int]:
-    """Rows and columns of a tensor whose last axis, or the one reduced, has `columns` elements."""
+def rows_along(x: Operand, axis: int) -> tuple[int, int]:
+    """Rows of a tensor along an axis, and the elements of each."""
+    columns = x.shape[axis] if x.shape else 1
     return x.elements // max(columns, 1), columns
 
 
@@ -52,15 +53,21 @@ def elementwise(call: Call) -> list[Kernel]:
     """Each output element from one element of each input; `_foreach` operators sum over their
     lists.
     """
-    inputs = call.inputs[1:] if call.name in _WRITE_ONLY else call.inputs
-    inputs = () if call.name.startswith("new_") or call.name.endswith("_like") else inputs
+    inputs = _values_read(call)
     results = call.outputs if call.name.startswith("_foreach") else call.outputs[:1]
-    written = sum(x.elements for x in results) or sum(x.elements for x in call.outputs)
+    written = sum(x.elements for x in results)
     elements = written or max((x.elements for x in inputs), default=0)
     name = call.name.rstrip("_").removeprefix("_foreach_").removesuffix("_backward")
     flop = POINTWISE_FLOP.get(name, 1) if inputs else 0
     form = "tanh" if call.arguments.get("approximate") == "tanh" else ""
     return [Kernel(_K.ELEMENTWISE, (elements, len(inputs), flop), inputs, call.outputs, form)]
+
+
+def _values_read(call: Call) -> tuple[Operand, ...]:
+    """Operands whose values an elementwise operator reads, not their shape alone."""
+    if call.name.startswith("new_") or call.name.endswith("_like"):
+        return ()
+    return call.inputs[1:] if call.name in _WRITE_ONLY else call.inputs
 
 
 def by_bytes(call: Call) -> list[Kernel]:
@@ -90,7 +97,7 @@ def search(call: Call) -> list[Kernel]:
 
 
 def _norm(call: Call, kind: OperatorKind, rows: int, suffix: str = "") -> list[Kernel]:
-    """Backward takes twice the FLOP."""
+    """Backward takes twice the FLOP. Estimate: gradients of the input and of the scale."""
     backward = call.is_backward
     dims = (rows, call.inputs[backward].elements // max(rows, 1))
     return single_kernel(call, kind, dims, (1 + backward) * row_flop(kind, dims), suffix)
@@ -137,7 +144,7 @@ def batch_norm(call: Call) -> list[Kernel]:
     x = call.inputs[call.is_backward]
     is_own = call.arguments.get("training") or "with_update" in call.name
     suffix = OWN_STATISTICS if is_own and not call.is_backward else ""
-    return _norm(call, _K.BATCH_NORM, rows_of(x, x.shape[1])[0], suffix)
+    return _norm(call, _K.BATCH_NORM, rows_along(x, 1)[0], suffix)
 
 
 # -- softmax, reductions
@@ -147,10 +154,6 @@ def across(x: Operand, axis: int) -> str:
     """Suffix of an operator along another axis than the last, whose neighbours lie together."""
     inner = prod(x.shape[axis % len(x.shape) + 1 :]) if x.shape else 1
     return "across" if inner > 1 and x.shape[axis] > 1 else ""
-
-
-def _axis_size(x: Operand, axis: int) -> int:
-    return x.shape[axis] if x.shape else 1
 
 
 @formula("_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data")
@@ -164,7 +167,7 @@ def softmax(call: Call) -> list[Kernel]:
     """
     x = call.inputs[0]
     axis = call.arguments["dim"]
-    rows = rows_of(x, _axis_size(x, axis))
+    rows = rows_along(x, axis)
     flop = 4 * x.elements if call.is_backward else row_flop(_K.SOFTMAX, rows)
     return made_contiguous(single_kernel(call, _K.SOFTMAX, rows, flop, across(x, axis)), x)
 
@@ -179,7 +182,7 @@ def safe_softmax(call: Call) -> list[Kernel]:
     """
     x, result = call.inputs[0], call.outputs[0]
     count = x.elements
-    rows = max(count // max(_axis_size(x, call.arguments["dim"]), 1), 1)
+    rows = max(rows_along(x, call.arguments["dim"])[0], 1)
     weights = inner_tensor(x, count)
     flags = replace(weights, element_bytes=1, scaled=False)
     masked = replace(flags, shape=(rows,))
@@ -197,8 +200,7 @@ def top_k(call: Call) -> list[Kernel]:
     called.
     """
     x = call.inputs[0]
-    experts = _axis_size(x, call.arguments["dim"])
-    dims = (x.elements // max(experts, 1), experts, call.arguments["k"])
+    dims = (*rows_along(x, call.arguments["dim"]), call.arguments["k"])
     return single_kernel(call, _K.MOE_ROUTING, dims, 2 * x.elements)
 
 
@@ -215,7 +217,7 @@ def _rank(call: Call) -> int:
 
 def _pool(call: Call, x: Operand, small: Operand) -> Kernel:
     """From the positions of x to those of a smaller tensor, by windows of the size that an argument
-    says; adaptive ones of the mean size, input over output positions.
+    says. Estimate: adaptive ones are of the mean size, input over output positions.
     """
     rank = _rank(call)
     channels = x.shape[-rank - 1] if len(x.shape) > rank else 1

@@ -13,7 +13,7 @@ from accelsim.workloads.capture.torch.aten import (
     names,
     single_kernel,
 )
-from accelsim.workloads.capture.torch.aten_memory import across, elementwise, rows_of
+from accelsim.workloads.capture.torch.aten_memory import across, elementwise, rows_along
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.pointwise import POINTWISE_FLOP
 
@@ -98,5 +98,5 @@ def scan(call: Call) -> list[Kernel]:
     axis = call.arguments.get("dim")
     if axis is None or not x.shape:
         return single_kernel(call, _K.REDUCTION, (1, x.elements), x.elements)
-    rows = rows_of(x, x.shape[axis])
+    rows = rows_along(x, axis)
     return single_kernel(call, _K.REDUCTION, rows, x.elements, across(x, axis))

@@ -89,20 +89,20 @@ class _Reader:
         size = self.size(start)
         passed, level = set[int](), {start}
         while level and len(passed) <= _MOST_ROWS:
-            readers = {n for number in level for n in self.consumers[number]} - passed
-            members = {start} | passed
+            readers = self.readers(level) - passed
+            level = {n for n in readers if self.inner(n, size, columns)}
             products = sorted(n for n in readers if self.kind(n) is _K.BATCHED_GEMM)
             if products:  # with the rows that read one member and feed another
-                readers = {n for number in members for n in self.consumers[number]} - members
-                passed |= {
-                    n
-                    for n in readers
-                    if members & set(self.consumers[n]) and self.inner(n, size, columns)
-                }
+                members = {start} | passed
+                beside = [n for n in self.readers(members) - members if self.readers({n}) & members]
+                passed.update(n for n in beside if self.inner(n, size, columns))
                 return products, sorted(passed)
-            level = {n for n in readers if self.inner(n, size, columns)}
             passed |= level
         return None
+
+    def readers(self, numbers: Iterable[int]) -> set[int]:
+        """Rows that wait for any of some rows."""
+        return {reader for number in numbers for reader in self.consumers[number]}
 
 
 def merge_attention(rows: list[Row]) -> list[Row]:
@@ -135,23 +135,29 @@ def _match(reader: _Reader, softmax: int) -> _Match | None:
 
 def _merged(rows: list[Row], reader: _Reader, matches: Iterable[_Match]) -> list[Row]:
     leader = list(range(len(rows)))
-    replaced: dict[int, Row] = {}
+    merged: dict[int, Row] = {}
     for match in matches:
-        replaced[match.context] = _row(rows, reader, match)
+        merged[match.context] = _row(rows, reader, match)
         for number in match.rows:
             leader[number] = match.context
-    waits: dict[int, set[int]] = {number: set() for number in leader}
-    for number, row in zip(leader, rows, strict=True):
-        waits[number] |= {leader[source] for source in row.sources} - {number}
+    waits = _waits(rows, leader)
     try:
         order = _order(waits)
     except CycleError:
         return rows
-    place = {number: position for position, number in enumerate(order)}
-    result = [replaced.get(number, rows[number]) for number in order]
+    position = {number: index for index, number in enumerate(order)}
+    result = [merged.get(number, rows[number]) for number in order]
     for number, row in zip(order, result, strict=True):
-        row.sources = {place[source] for source in waits[number]}
+        row.sources = {position[source] for source in waits[number]}
     return result
+
+
+def _waits(rows: Sequence[Row], leader: Sequence[int]) -> dict[int, set[int]]:
+    """Rows that each leader waits for, by leader."""
+    waits: dict[int, set[int]] = {number: set() for number in leader}
+    for number, row in zip(leader, rows, strict=True):
+        waits[number] |= {leader[source] for source in row.sources} - {number}
+    return waits
 
 
 def _order(waits: dict[int, set[int]]) -> list[int]:

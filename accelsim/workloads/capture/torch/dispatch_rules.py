@@ -63,9 +63,10 @@ class Dispatch:
     def arguments(self) -> Values:
         """Arguments by their names in the schema, in the order given, and defaults behind them."""
         parameters = self.schema.arguments
-        given = dict(zip((x.name for x in parameters), self.args, strict=False)) | self.keywords
-        missing = (x for x in parameters if x.name not in given and x.has_default_value())
-        return given | {x.name: x.default_value for x in missing}
+        names = (parameter.name for parameter in parameters)
+        arguments = dict(zip(names, self.args, strict=False)) | self.keywords
+        missing = (x for x in parameters if x.name not in arguments and x.has_default_value())
+        return arguments | {x.name: x.default_value for x in missing}
 
     @property
     def mutated(self) -> list[Tensor]:

@@ -8,7 +8,7 @@ can follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -34,6 +34,7 @@ from accelsim.workloads.capture.torch.aten_memory import elementwise
 from accelsim.workloads.capture.torch.recorder import OperatorRecorder, Row
 from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
 
+_Function = Callable[..., Any]
 _RECURRENT = {
     "lstm": OperatorKind.LSTM,
     "gru": OperatorKind.GRU,
@@ -66,7 +67,7 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
         """Intercept calls made inside."""
         thread = get_ident()
 
-        def stand_in(original: Callable[..., Any]) -> Callable[..., Any]:
+        def stand_in(original: _Function) -> _Function:
             def answer(*args: Any, **keywords: Any) -> Any:
                 is_captured = get_ident() == thread
                 function = self._answers.get(original, original) if is_captured else original
@@ -75,7 +76,7 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
             return answer
 
         originals = {name: getattr(functional, name) for name in _STAND_INS}
-        self._answers = self._answers_to(*originals.values())
+        self._answers = self._answers_to(originals)
         try:
             for name, original in originals.items():
                 setattr(functional, name, stand_in(original))
@@ -85,30 +86,24 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
             for name, original in originals.items():
                 setattr(functional, name, original)
 
-    def _answers_to(
-        self,
-        attention: Callable[..., Tensor],
-        dropout: Callable[..., Tensor],
-        rms_norm: Callable[..., Tensor],
-        linear: Callable[..., Tensor],
-    ) -> dict[Callable[..., Any], Callable[..., Any]]:
+    def _answers_to(self, originals: Mapping[str, _Function]) -> dict[_Function, _Function]:
         """What answers a call instead of the function that is called."""
-        recorder = self._recorder
-        answers: dict[Callable[..., Any], Callable[..., Any]] = {
-            dropout: _dropout,
-            rms_norm: partial(_rms_norm, recorder),
+        recorder, linear = self._recorder, originals["linear"]
+        answers: dict[_Function, _Function] = {
+            originals["dropout"]: _dropout,
+            originals["rms_norm"]: partial(_rms_norm, recorder),
             linear: partial(_linear, linear),
         }
         for name in _RECURRENT:
             answers[getattr(torch, name)] = partial(_recurrent, recorder, name)
         if self._fused_attention:
             packet = torch.ops.aten.scaled_dot_product_attention
-            for function in (attention, packet, packet.default):
+            for function in (originals["scaled_dot_product_attention"], packet, packet.default):
                 answers[function] = partial(_attention, recorder)
         return answers
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: object, args: Any = (), kwargs: Any = None
+        self, func: _Function, types: object, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Answer the call, or pass it on."""
         return self._answers.get(func, func)(*args, **(kwargs or {}))
@@ -143,7 +138,7 @@ class _WholeCall(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _linear(
-    original: Callable[..., Tensor],
+    original: _Function,
     input: Tensor,  # noqa: A002  (torch's name)
     weight: Tensor,
     bias: Tensor | None = None,

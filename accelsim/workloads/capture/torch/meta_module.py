@@ -19,9 +19,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from accelsim.errors import CaptureError
+from accelsim.plain import Document, Values
 
 #: Positional and keyword arguments of one call.
-Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+Inputs = tuple[tuple[Any, ...], Document]
 #: Meta tensors with the real tensors they stand for.
 Known = list[tuple[Tensor, Tensor]]
 #: Devices that the machine of the capture may not have.
@@ -33,17 +34,19 @@ KNOWN_ELEMENTS = 16384
 class AcceleratorOnMeta(TorchFunctionMode):  # type: ignore[misc]
     """Sends tensors that code makes on, or moves to, an accelerator to the meta device."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: object, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """The call with its accelerator replaced."""
         if func is Tensor.cuda:
             return args[0].to("meta")
         if func is torch.device:
             return func(*args, **(kwargs or {}))
-        named = {name: _instead_of_accelerator(value) for name, value in (kwargs or {}).items()}
-        return func(*map(_instead_of_accelerator, args), **named)
+        keywords = {name: _instead_of_accelerator(value) for name, value in (kwargs or {}).items()}
+        return func(*map(_instead_of_accelerator, args), **keywords)
 
 
-def _instead_of_accelerator(value: Any) -> Any:
+def _instead_of_accelerator(value: object) -> object:
     is_accelerator = isinstance(value, str | torch.device) and _ACCELERATOR.fullmatch(str(value))
     return torch.device("meta") if is_accelerator else value
 
@@ -69,20 +72,20 @@ def resolve(module: Any, example_inputs: Any) -> tuple[torch.nn.Module, Inputs]:
                 f"a factory."
             )
         result = _call_factory(module)
-    keywords: Mapping[str, Any] = {}
-    is_filled = isinstance(result, tuple) and 2 <= len(result) <= 3
-    if is_filled and isinstance(result[0], torch.nn.Module):
-        result, given, *more = result
+    keywords: Values = {}
+    has_inputs = isinstance(result, tuple) and 2 <= len(result) <= 3
+    if has_inputs and isinstance(result[0], torch.nn.Module):
+        result, factory_inputs, *factory_keywords = result
         if example_inputs is None:
-            example_inputs, keywords = given, more[0] if more else {}
+            example_inputs, keywords = factory_inputs, dict(*factory_keywords)
     if not isinstance(result, torch.nn.Module):
         raise CaptureError(
             f"The factory returned {type(result).__name__}: expected a torch.nn.Module."
         )
     if example_inputs is None:
         example_inputs = _usual_inputs(result)
-    arguments, named = _arguments(example_inputs)
-    return result, (arguments, {**named, **keywords})
+    arguments, named_inputs = _arguments(example_inputs)
+    return result, (arguments, {**named_inputs, **keywords})
 
 
 def _usual_inputs(module: torch.nn.Module) -> Any:
@@ -93,16 +96,16 @@ def _usual_inputs(module: torch.nn.Module) -> Any:
         CaptureError: If neither is known.
     """
     for name in ("example_input_array", "dummy_inputs"):
-        given = getattr(module, name, None)
-        if given is not None:
-            return given
-    first = next((part for part in module.modules() if not list(part.children())), None)
-    if isinstance(first, torch.nn.Linear):
-        return torch.empty(1, first.in_features, device="meta")
-    if isinstance(first, torch.nn.Embedding):
+        inputs = getattr(module, name, None)
+        if inputs is not None:
+            return inputs
+    layer = next((inner for inner in module.modules() if not list(inner.children())), None)
+    if isinstance(layer, torch.nn.Linear):
+        return torch.empty(1, layer.in_features, device="meta")
+    if isinstance(layer, torch.nn.Embedding):
         return torch.empty(1, _USUAL_TOKENS, dtype=torch.int64, device="meta")
-    if isinstance(first, torch.nn.Conv2d):
-        return torch.empty(1, first.in_channels, _USUAL_SIDE, _USUAL_SIDE, device="meta")
+    if isinstance(layer, torch.nn.Conv2d):
+        return torch.empty(1, layer.in_channels, _USUAL_SIDE, _USUAL_SIDE, device="meta")
     raise CaptureError(
         "example_inputs are missing: give a tensor, a tuple of arguments or a mapping of keywords."
     )
@@ -112,26 +115,29 @@ def _call_factory(factory: Callable[[], Any]) -> Any:
     """Call a factory on the meta device; if it cannot work there, for real."""
     try:
         return made(factory)
-    except (Exception, SystemExit) as first:  # noqa: BLE001 - any user code may run here
+    except (Exception, SystemExit) as meta_error:  # noqa: BLE001 - any user code may run here
         try:
             return factory()
         except (Exception, SystemExit) as error:
             label = getattr(factory, "__name__", type(factory).__name__)
             raise CaptureError(
-                f"The factory {label} failed: {brief(error)} (on the meta device: {brief(first)}). "
-                "It is called without arguments and returns a torch.nn.Module."
+                f"The factory {label} failed: {brief(error)} (on the meta device: "
+                f"{brief(meta_error)}). It is called without arguments and returns a "
+                "torch.nn.Module."
             ) from error
 
 
 def _arguments(example_inputs: Any) -> Inputs:
     if isinstance(example_inputs, Mapping):
         return (), dict(example_inputs)
-    given = [example_inputs] if isinstance(example_inputs, Tensor) else example_inputs
-    if isinstance(given, (tuple, list)):
-        return tuple(given), {}
+    if isinstance(example_inputs, Tensor):
+        return (example_inputs,), {}
+    if isinstance(example_inputs, (tuple, list)):
+        return tuple(example_inputs), {}
+    kind = type(example_inputs).__name__
     raise CaptureError(
-        f"example_inputs = {type(given).__name__} is not allowed: expected a tensor, a tuple of "
-        f"arguments or a mapping."
+        f"example_inputs = {kind} is not allowed: expected a tensor, a tuple of arguments or a "
+        "mapping."
     )
 
 
@@ -139,24 +145,23 @@ class _MetaTwins:
     """Meta twins of tensors, one per tensor, views of one storage apart."""
 
     def __init__(self) -> None:
-        self.memo: dict[int, Any] = {}
+        self.memo: dict[int, Tensor] = {}
         self.known: Known = []
 
-    def twin(self, x: Any) -> Any:
+    def twin(self, x: Tensor) -> Tensor:
         """The meta twin of a tensor; the same one each time."""
         if id(x) in self.memo:
             return self.memo[id(x)]
-        made: Any
         data = torch.empty_strided(tuple(x.shape), x.stride(), dtype=x.dtype, device="meta")
         if isinstance(x, torch.nn.Parameter):
-            made = torch.nn.Parameter(data, requires_grad=x.requires_grad)
+            twin = torch.nn.Parameter(data, requires_grad=x.requires_grad)
         else:
-            made = data.requires_grad_(x.requires_grad)
+            twin = data.requires_grad_(x.requires_grad)
             if not x.is_meta and x.numel() <= KNOWN_ELEMENTS:
-                self.known.append((made, x))
-        self.memo[id(x)] = made
+                self.known.append((twin, x))
+        self.memo[id(x)] = twin
         self.memo.setdefault(-id(x), x)  # keeps the original alive while its id is a key
-        return made
+        return twin
 
 
 def meta_copy(module: torch.nn.Module) -> tuple[torch.nn.Module, Known]:
@@ -169,7 +174,7 @@ def meta_copy(module: torch.nn.Module) -> tuple[torch.nn.Module, Known]:
         """Tensors met while copying that no module has registered become meta tensors too."""
 
         def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+            self, func: Any, types: object, args: Any = (), kwargs: Any = None
         ) -> Any:
             if func is Tensor.__deepcopy__:
                 return twins.twin(args[0])
@@ -206,16 +211,18 @@ def batch_size(inputs: Inputs, dimension: int | None) -> int | None:
     return next(sizes, None)
 
 
-def tensors_in(inputs: Any) -> list[Any]:
+def tensors_in(values: object) -> list[Tensor]:
     """Every tensor in nested containers."""
-    return [x for x in tree_flatten(inputs)[0] if isinstance(x, Tensor)]
+    return [x for x in tree_flatten(values)[0] if isinstance(x, Tensor)]
 
 
 def scaled_inputs(inputs: Inputs, batch: int, dimension: int, factor: int) -> Inputs:
     """Inputs with every batch axis `factor` times as long."""
+    if factor == 1:
+        return inputs
 
     @cache  # an input given twice stays one tensor
-    def grow(x: Tensor) -> Any:
+    def grow(x: Tensor) -> Tensor:
         if x.dim() <= dimension or x.shape[dimension] != batch:
             return x
         repeats = [factor if axis == dimension else 1 for axis in range(x.dim())]

@@ -12,6 +12,7 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,9 +87,7 @@ def capture(
     from accelsim.workloads.capture.torch.meta_module import meta_copy, resolve
 
     rule = None if not training and optimizer is None else update_rule(optimizer or "adamw").name
-    policy = named_precision(precision)
-    if training and not policy.trainable:
-        raise InvalidValueError("precision", policy.name, "a precision that can be trained in")
+    policy = _policy(precision, training=training)
     subject, inputs = resolve(module, example_inputs)
     label, merged = type(subject).__name__, fused_attention and merge_attention
     runs = [
@@ -97,9 +96,22 @@ def capture(
     ]
     model = _captured_model(runs, subject, inputs, batch_dimension, rule)
     title, default = name or label, PassShape(batch=model.forward.graph.batch)
-    unknown = sorted(set[str]().union(*(run.unknown for run in runs)))
-    note = f"costed by bytes only: {', '.join(unknown)}" if unknown else None
+    note = _unknown_note(runs)
     return Workload(title, title, "captured", None, None, default, captured=model, note=note)
+
+
+def _policy(precision: str | Precision, *, training: bool) -> Precision:
+    """A precision by its name; refused where it cannot be trained in and is to be."""
+    policy = named_precision(precision)
+    if training and not policy.trainable:
+        raise InvalidValueError("precision", policy.name, "a precision that can be trained in")
+    return policy
+
+
+def _unknown_note(runs: Sequence[_Run]) -> str | None:
+    """Operators that nothing but the bytes is known of; None where there are none."""
+    unknown = sorted(set[str]().union(*(run.unknown for run in runs)))
+    return f"costed by bytes only: {', '.join(unknown)}" if unknown else None
 
 
 def _captured_model(
@@ -194,7 +206,7 @@ class _Run:
     """Runs one module on shapes, as often as asked."""
 
     module: torch.nn.Module
-    known: Known
+    known_values: Known
     label: str
     training: bool
     policy: Precision
@@ -229,7 +241,7 @@ class _Run:
         recorder = OperatorRecorder(
             self.module,
             self.label,
-            [*self.known, *values],
+            [*self.known_values, *values],
             report=self._report,
         )
         self._clear_gradients()
@@ -347,13 +359,13 @@ def _traffic(row: Row) -> tuple[list[float], list[float]]:
     """
     follows = [row.kernel.gathered, row.kernel.scattered, 0.0, row.saved_elements]
     fixed = [0.0, 0.0, 0.0, row.saved_fixed_bytes]
-    read = set[object]()
+    read_before = set[object]()
     moved = [(x.elements, 1, x) for x in row.kernel.writes]
     for x in row.kernel.reads:
         key = (x.storage, x.offset, x.shape)
-        if key not in read or x.storage < 0:
+        if key not in read_before or x.storage < 0:
             moved.append((x.distinct, 2 if x.state else 0, x))
-        read.add(key)
+        read_before.add(key)
     for elements, column, x in moved:
         if x.scaled:
             follows[column] += elements
@@ -369,25 +381,23 @@ def _captured_pass(run: _Run, inputs: Inputs, batch: int | None, dimension: int)
     from accelsim.workloads.capture.torch.meta_module import scaled_inputs
 
     unit = batch or 1
-    captures = {1: _graph(run.rows(inputs), run.policy, unit)}
-    graph = captures[1]
-    if batch is None:
-        return CapturedPass(graph, None)
 
+    @cache
     def at(factor: int) -> CapturedGraph:
-        if factor not in captures:
-            rows = run.rows(scaled_inputs(inputs, unit, dimension, factor))
-            captures[factor] = _graph(rows, run.policy, factor * unit)
-        return captures[factor]
+        rows = run.rows(scaled_inputs(inputs, unit, dimension, factor))
+        return _graph(rows, run.policy, factor * unit)
 
+    captured = at(1)
+    if batch is None:
+        return CapturedPass(captured, None)
     try:
-        step = _linear_step(graph, at(2), at(3))
+        step = _linear_step(captured, at(2), at(3))
         if step is not None:
-            return CapturedPass(replace(graph, batch_step=step), None)
+            return CapturedPass(replace(captured, batch_step=step), None)
         step = _linear_step(at(2), at(3), at(4))
     except AccelsimError:
-        return CapturedPass(graph, None)
-    return CapturedPass(graph, None if step is None else replace(at(2), batch_step=step))
+        return CapturedPass(captured, None)
+    return CapturedPass(captured, None if step is None else replace(at(2), batch_step=step))
 
 
 def _linear_step(a: CapturedGraph, b: CapturedGraph, c: CapturedGraph) -> BatchStep | None:

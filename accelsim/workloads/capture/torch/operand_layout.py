@@ -44,8 +44,8 @@ def _all_go_on(reads: tuple[Operand, ...], target: Operand) -> bool:
 
 
 def _run_count(reads: tuple[Operand, ...], target: Operand) -> int | None:
-    """Stretches of a loop over a result; None where the operands' shapes are not the result's, or
-    fill parts of it.
+    """Stretches of a loop over a result (ATen/TensorIterator.cpp); None where the operands'
+    shapes are not the result's, or fill parts of it.
     """
     strides = [target.stride]
     for x in reads:

@@ -113,7 +113,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
     Args:
         module: The module, on the meta device.
         name: Path of operators of the module itself rather than of a submodule.
-        known: Meta tensors with their values.
+        known_values: Meta tensors with their values.
         report: Called now and then with the rows so far and the module running.
     """
 
@@ -121,7 +121,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
         self,
         module: torch.nn.Module,
         name: str,
-        known: Iterable[tuple[Tensor, Tensor]] = (),
+        known_values: Iterable[tuple[Tensor, Tensor]] = (),
         *,
         report: Callable[[int, str], None] = lambda _rows, _path: None,
     ) -> None:
@@ -146,7 +146,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
         ):
             self.belongs([tensor])
             self._storage_names.setdefault(_identity(tensor), path.rpartition(".")[0] or name)
-        for twin, value in known:
+        for twin, value in known_values:
             self._storage(twin).values[_value_key(twin)] = value.detach().clone()
 
     # -- paths and phases
@@ -259,7 +259,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
                 self._storage(twin).values[_value_key(twin)] = x.detach().clone()
         return converted[1]
 
-    def known(self, x: Tensor) -> Tensor | None:
+    def value_of(self, x: Tensor) -> Tensor | None:
         """The value of a tensor, if it follows from known inputs."""
         if not x.is_meta:
             return x
@@ -309,10 +309,10 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
             return scalar_draw(call.name, call.args[0])
         if torch.Tag.nondeterministic_seeded in call.overload.tags or call.name in UNKNOWABLE:
             return None
-        known = {id(x): self.known(x) for x in call.inputs}
-        if any(value is None for value in known.values()) or call.is_large:
+        values = {id(x): self.value_of(x) for x in call.inputs}
+        if any(x is None for x in values.values()) or call.is_large:
             return None
-        args, keywords = tree_map_only(Tensor, lambda x: known[id(x)], (call.args, call.keywords))
+        args, keywords = tree_map_only(Tensor, lambda x: values[id(x)], (call.args, call.keywords))
         if "device" in keywords:
             keywords["device"] = torch.device("cpu")
         try:
@@ -331,6 +331,9 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
             if values is not None:
                 return values
             raise self._depends_on_data(call)
+        return self._shapes(call)
+
+    def _shapes(self, call: Dispatch) -> Any:
         try:
             return as_laid_out(call, call.overload(*call.args, **call.keywords))
         except (NotImplementedError, RuntimeError):
@@ -350,7 +353,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
             if not is_mask(index):
                 indices.append(index)
                 continue
-            mask = self.known(index)
+            mask = self.value_of(index)
             if mask is None:
                 raise self._depends_on_data(call)
             indices.extend(map(self.to_meta, mask.nonzero(as_tuple=True)))
@@ -410,37 +413,38 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
             sources = self._sources(kernel)
             if index and any(x.storage == _OUTSIDE for x in kernel.reads):
                 sources.add(number - 1)
-            label = f"{name}.{kernel.suffix}" if kernel.suffix else name
-            if self._is_in_place(kernel):
-                label += IN_PLACE
+            label = self._label(kernel, name)
             self.rows.append(Row(with_runs(kernel), label, self.path, self.phase, sources))
             added = kernel.waits if kernel.kind is OperatorKind.SCATTER else ()
-            for x in (*kernel.writes, *added):
-                storage = self._storages.get(x.storage)
-                if storage is not None:
-                    storage.writer = number
+            for storage in self._known_storages(*kernel.writes, *added):
+                storage.writer = number
             if number % _ROWS_PER_REPORT == 0:
                 self._report(number, self.path)
         return self.rows[-1]
 
-    def _is_in_place(self, kernel: Kernel) -> bool:
-        """Whether an elementwise operator or a copy overwrites what is there, or rows are added to
-        it.
+    def _known_storages(self, *operands: Operand) -> Iterator[_Storage]:
+        """What is known of the memory behind operands; none for those inside a fused operator."""
+        storages = (self._storages.get(x.storage) for x in operands)
+        return (storage for storage in storages if storage is not None)
 
-        A row or the model itself had made it.
+    def _label(self, kernel: Kernel, name: str) -> str:
+        """A row's name: with a mark where an elementwise operator or a copy overwrites what a row
+        or the model itself has made, or rows are added to it.
         """
+        label = f"{name}.{kernel.suffix}" if kernel.suffix else name
         targets: tuple[Operand, ...] = ()
         if kernel.kind is OperatorKind.SCATTER and not kernel.writes:
             targets = kernel.waits[:1]
         elif kernel.kind in {OperatorKind.ELEMENTWISE, OperatorKind.COPY}:
             targets = kernel.writes[:1]
-        storages = (self._storages.get(x.storage) for x in targets)
-        return any(storage and (storage.writer >= 0 or storage.state) for storage in storages)
+        storages = self._known_storages(*targets)
+        is_in_place = any(storage.writer >= 0 or storage.state for storage in storages)
+        return label + IN_PLACE * is_in_place
 
     def write(self, x: Tensor) -> None:
         """Say that the last row wrote a tensor too."""
         self._storage(x).writer = len(self.rows) - 1
 
     def _sources(self, kernel: Kernel) -> set[int]:
-        storages = (self._storages.get(x.storage) for x in (*kernel.reads, *kernel.waits))
-        return {storage.writer for storage in storages if storage and storage.writer >= 0}
+        storages = self._known_storages(*kernel.reads, *kernel.waits)
+        return {storage.writer for storage in storages if storage.writer >= 0}
