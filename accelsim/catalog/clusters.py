@@ -62,16 +62,16 @@ def cluster(name: str) -> Cluster:
         UnknownNameError: If there is none; near matches are offered.
         ProfileError: If its file does not validate.
     """
-    wanted = name_key(name)
-    if wanted in _paths("nodes"):
-        return cluster_of(node(wanted))
-    if wanted not in _paths("clusters"):
-        of_device = _server(wanted)
+    key = name_key(name)
+    if key in _paths("nodes"):
+        return cluster_of(node(key))
+    if key not in _paths("clusters"):
+        of_device = _server(key)
         if of_device is not None:
             return of_device
-        known = (*_paths("clusters"), *_paths("nodes"))
-        raise UnknownNameError("cluster", name, known, "See all with: accelsim clusters list.")
-    return _cluster(cluster_profile(wanted))
+        names = (*_paths("clusters"), *_paths("nodes"))
+        raise UnknownNameError("cluster", name, names, "See all with: accelsim clusters list.")
+    return _cluster(cluster_profile(key))
 
 
 def _server(name: str) -> Cluster | None:
@@ -158,8 +158,8 @@ def _entry(name: str, profile_class: type[P]) -> P:
     path = paths.get(name_key(name))
     if path is None:
         raise UnknownNameError(kind, name, paths)
-    found: P = _file(path, profile_class)
-    return found
+    profile: P = _file(path, profile_class)
+    return profile
 
 
 @lru_cache(maxsize=512)
@@ -275,24 +275,24 @@ def _fabric(name: str) -> Fabric:
     Raises:
         UnknownNameError: If ``calibration/class/fabrics.yaml`` has none of that name.
     """
-    known = _fabrics()
-    if name not in known:
-        raise UnknownNameError("fabric", name, known)
-    found = known[name]
+    fabrics = _fabrics()
+    if name not in fabrics:
+        raise UnknownNameError("fabric", name, fabrics)
+    profile = fabrics[name]
     protocols = (
         Protocol(
             label, p.start_s.value, value_of(p.hop_s, 0.0), value_of(p.bandwidth_fraction, 1.0)
         )
-        for label, p in found.protocols.items()
+        for label, p in profile.protocols.items()
     )
     return Fabric(
         name=name,
         protocols=tuple(protocols),
-        algorithms=found.algorithms,
-        copy_ratio=value_of(found.copy_ratio, None),
-        in_switch_fraction=value_of(found.in_switch_fraction, None),
-        is_tree_chained=found.is_tree_chained,
-        log_sigma=value_of(found.log_sigma, PLAIN.log_sigma),
+        algorithms=profile.algorithms,
+        copy_ratio=value_of(profile.copy_ratio, None),
+        in_switch_fraction=value_of(profile.in_switch_fraction, None),
+        is_tree_chained=profile.is_tree_chained,
+        log_sigma=value_of(profile.log_sigma, PLAIN.log_sigma),
     )
 
 
@@ -337,9 +337,9 @@ def smallest_joining(device: DeviceProfile, count: int) -> Cluster:
         InvalidValueError: If the device fits no slot.
     """
     for name in (*node_names(), *cluster_names()):
-        found = cluster(name)
-        if found.device_name == device.name and found.device_count >= count:
-            return found
+        candidate = cluster(name)
+        if candidate.device_name == device.name and candidate.device_count >= count:
+            return candidate
     return joined(device, count)
 
 
@@ -379,27 +379,25 @@ def server(name: str) -> Cluster:
         raise InvalidValueError("device", name, allowed, "Name a cluster: accelsim clusters list.")
     joined = 0 if peer is None else value_of(peer.device_count, math.inf)
     bridged = peer is not None and joined < math.inf
-    own = wire if peer is None or bridged else peer
-    base, shape = _nearest(profile, own, is_card=own is wire)
-    link = _link(own)
-    made = _made_after(base, profile, own, shape.model_copy(update={"link": link.name}))
-    built = cluster_of(made)
-    rate = own.bandwidth_bytes_per_s.value
+    device_link = wire if peer is None or bridged else peer
+    base, shape = _nearest(profile, device_link, is_card=device_link is wire)
+    link = _link(device_link)
+    node = _made_after(base, profile, device_link, shape.model_copy(update={"link": link.name}))
+    built = cluster_of(node)
+    rate = device_link.bandwidth_bytes_per_s.value
     tiers = [replace(built.tiers[0], bandwidth_bytes_per_s=rate), *built.tiers[1:]]
     if bridged and peer is not None:
         tiers.insert(0, _bridge(peer))
-    note = f"no node of the catalogue has {profile.name}: {made.note}"
+    note = f"no node of the catalogue has {profile.name}: {node.note}"
     return replace(built, tiers=tuple(tiers), note=note)
 
 
 def _made_after(
-    base: NodeProfile, profile: DeviceProfile, own: HostLink, shape: TierShape
+    base: NodeProfile, profile: DeviceProfile, device_link: HostLink, shape: TierShape
 ) -> NodeProfile:
     count = base.device_count.value
     hosts = f"hosts ({base.host_count.value} x {base.host})"
-    note = (
-        f"taken as a server with {count} of it over {own.name}, {hosts} and network as {base.name}"
-    )
+    note = f"taken as a server with {count} of it over {device_link.name}, {hosts} and network"
     changes = {
         "name": f"{profile.name}{SERVER}",
         "title": f"Server with {count} {profile.title}",
@@ -407,7 +405,7 @@ def _made_after(
         "max_power_w": None,
         "host_load_w": None,
         "device_tier": shape,
-        "note": f"{note} has them",
+        "note": f"{note} as {base.name} has them",
     }
     return base.model_copy(update=changes)
 
@@ -420,7 +418,7 @@ def _bridge(peer: HostLink) -> Tier:
 
 
 def _nearest(
-    profile: DeviceProfile, own: HostLink, *, is_card: bool
+    profile: DeviceProfile, device_link: HostLink, *, is_card: bool
 ) -> tuple[NodeProfile, TierShape]:
     """The catalogue's server of a form factor, with links of the device's sort where there is one,
     nearest in year, the newer of two; and the shape of its links.
@@ -433,7 +431,7 @@ def _nearest(
         and node.device_count.value >= _LEAST_DEVICES
         and (node.device_tier.topology == _SLOTS) == is_card
     ]
-    alike = [(node, shape) for node, shape in nodes if _sort(shape.link) == _sort(own.name)]
+    alike = [(node, shape) for node, shape in nodes if _sort(shape.link) == _sort(device_link.name)]
 
     def distance(entry: tuple[NodeProfile, TierShape]) -> tuple[int, int, str]:
         year = device(entry[0].device).year
@@ -442,22 +440,21 @@ def _nearest(
     return min(alike or nodes, key=distance)
 
 
-def _link(own: HostLink) -> Link:
+def _link(device_link: HostLink) -> Link:
     """The catalogue's link of a device's sort of links, nearest in bandwidth, which says how
     libraries drive it.
     """
-    rate, name = own.bandwidth_bytes_per_s.value, own.name.lower()
-    links = [link(one) for one in link_names()]
-    alike = [one for one in links if _sort(name) in one.name] or links
+    rate, name = device_link.bandwidth_bytes_per_s.value, device_link.name.lower()
+    links = [link(name) for name in link_names()]
+    alike = [wire for wire in links if _sort(name) in wire.name] or links
 
-    def distance(one: Link) -> tuple[float, bool]:
-        apart = abs(math.log(one.bandwidth_bytes_per_s.value / rate))
-        return apart, one.name not in name
+    def distance(wire: Link) -> tuple[float, bool]:
+        return abs(math.log(wire.bandwidth_bytes_per_s.value / rate)), wire.name not in name
 
     return min(alike, key=distance)
 
 
 def _sort(name: str) -> str:
     """The first word of a link's name, without its generation."""
-    found = re.match(r"[a-z]+", name.lower())
-    return found[0] if found else name.lower()
+    match = re.match(r"[a-z]+", name.lower())
+    return match[0] if match else name.lower()

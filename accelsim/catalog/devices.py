@@ -39,21 +39,6 @@ from accelsim.units import to_si
 if TYPE_CHECKING:
     from accelsim.hardware.local import CpuFacts
 
-__all__ = [
-    "DEVICE_GROUPS",
-    "aliases",
-    "clear_cache",
-    "data_root",
-    "detect_local_devices",
-    "device",
-    "device_file_problems",
-    "device_names",
-    "device_search_path",
-    "group_devices",
-    "is_of_class",
-    "load_device_file",
-]
-
 _CLASSES = ("cpu", "gpu", "fpga", "asic")
 _NAME = re.compile(r"(?:local/)?[a-z0-9][a-z0-9.+$-]{0,79}\Z")
 _DEEPEST_SLICE = 4
@@ -154,7 +139,7 @@ def device_file_problems() -> tuple[tuple[str, str], ...]:
 
 def _listed_folders() -> list[Path]:
     listed = os.environ.get("ACCELSIM_DEVICE_PATH", "").split(os.pathsep)
-    return [Path(part) for part in listed if part]
+    return [Path(folder) for folder in listed if folder]
 
 
 def load_device_file(path: str | Path) -> DeviceProfile:
@@ -186,16 +171,18 @@ def detect_local_devices() -> list[DeviceProfile]:
     """
     from accelsim.hardware.local import local_cpu_facts, local_gpu_names
 
-    found: list[DeviceProfile] = []
+    profiles: list[DeviceProfile] = []
     facts = local_cpu_facts()
     if facts is not None:
-        known = product_device(facts.model_name)
-        found.append(_local_cpu(facts, Identity(known if isinstance(known, CpuProfile) else None)))
+        profile = product_device(facts.model_name)
+        profiles.append(
+            _local_cpu(facts, Identity(profile if isinstance(profile, CpuProfile) else None))
+        )
     for names in local_gpu_names():
-        known = next((gpu for gpu in map(product_device, names) if gpu is not None), None)
-        if known is not None:
-            found.append(_as_sold(known))
-    return found
+        profile = next((gpu for gpu in map(product_device, names) if gpu is not None), None)
+        if profile is not None:
+            profiles.append(_as_sold(profile))
+    return profiles
 
 
 def _as_sold(gpu: DeviceProfile) -> DeviceProfile:
@@ -209,11 +196,11 @@ def _as_sold(gpu: DeviceProfile) -> DeviceProfile:
 
 
 @lru_cache(maxsize=8)
-def _local_cpu(facts: CpuFacts, known: Identity[CpuProfile | None]) -> CpuProfile:
+def _local_cpu(facts: CpuFacts, catalogued: Identity[CpuProfile | None]) -> CpuProfile:
     """The same profile as long as nothing changes: what was priced on it is found again."""
     from accelsim.hardware.local import local_cpu_profile
 
-    return local_cpu_profile(facts, known.value)
+    return local_cpu_profile(facts, catalogued.profile)
 
 
 def group_devices(word: str) -> tuple[str, ...]:
@@ -261,17 +248,17 @@ def _from_catalogue(wanted: str, name: str) -> DeviceProfile:
         local = next((d for d in detect_local_devices() if d.device_class == "cpu"), None)
         if local is not None:
             return local
-    found = _catalogued(wanted) or _instance(wanted)
-    if found is None:
+    profile = _catalogued(wanted) or _instance(wanted)
+    if profile is None:
         from accelsim.catalog.instances import instance_names
 
-        known = (*device_names(), *aliases(), *instance_names())
+        names = (*device_names(), *aliases(), *instance_names())
         if wanted in {*DEVICE_GROUPS, "all"}:
-            some = ", ".join(group_devices(wanted))
-            remedy = f"It stands for several: name one ({some}), or compare them."
+            examples = ", ".join(group_devices(wanted))
+            remedy = f"It stands for several: name one ({examples}), or compare them."
             raise UnknownNameError("device", name, (), remedy)
-        raise UnknownNameError("device", name, known, f"{_REMEDY}{_search_problems()}")
-    return found
+        raise UnknownNameError("device", name, names, f"{_REMEDY}{_search_problems()}")
+    return profile
 
 
 def _instance(wanted: str) -> DeviceProfile | None:
@@ -344,12 +331,12 @@ def _from_search_path(wanted: str, depth: int) -> DeviceProfile | None:
 
 def _own_files() -> list[Path]:
     suffixes = {".yaml", ".yml", ".json"}
-    found: list[Path] = []
+    files: list[Path] = []
     for folder in device_search_path():
         with suppress(OSError):
             paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
-            found += [path for path in paths if path.is_file()]
-    return found
+            files += [path for path in paths if path.is_file()]
+    return files
 
 
 def _own_names() -> set[str]:
@@ -363,8 +350,10 @@ def _search_problems() -> str:
     problems = [path for path, _ in device_file_problems()]
     if not problems:
         return ""
-    more = len(problems) - _SHOWN_PROBLEMS
-    shown = "; ".join(problems[:_SHOWN_PROBLEMS]) + (f" and {more} more" if more > 0 else "")
+    hidden_count = len(problems) - _SHOWN_PROBLEMS
+    shown = "; ".join(problems[:_SHOWN_PROBLEMS]) + (
+        f" and {hidden_count} more" if hidden_count > 0 else ""
+    )
     return f" These could not be read: {shown}. To see why: accelsim devices validate."
 
 
@@ -458,9 +447,9 @@ def product_device(model_name: str) -> DeviceProfile | None:
     """
     from accelsim.hardware.local import name_candidates
 
-    own = _own_names()
+    own_names = _own_names()
     for candidate in name_candidates(model_name):
-        found = device(candidate) if candidate in own else _catalogued(candidate)
-        if found is not None:
-            return found
+        profile = device(candidate) if candidate in own_names else _catalogued(candidate)
+        if profile is not None:
+            return profile
     return None

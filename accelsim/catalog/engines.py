@@ -101,7 +101,7 @@ class _Limit(FrozenModel):
 
     def holds(self, device: DeviceProfile, ranks: int) -> bool:
         """Whether it is a limit of such a replica."""
-        is_left_out = any(part in device.name for part in self.not_on)
+        is_left_out = any(name in device.name for name in self.not_on)
         is_large = self.from_gb * 1e9 <= device.memory_bytes
         return is_large and self.from_ranks <= ranks and not is_left_out
 
@@ -111,7 +111,7 @@ _Limits = Annotated[tuple[_Limit, ...], Field(min_length=1, strict=False)]
 
 def _limit(limits: tuple[_Limit, ...], device: DeviceProfile, ranks: int) -> int:
     """The last of the limits that holds."""
-    return [one.value for one in limits if one.holds(device, ranks)][-1]
+    return [limit.value for limit in limits if limit.holds(device, ranks)][-1]
 
 
 class StaticReserve(FrozenModel):
@@ -145,9 +145,9 @@ class StaticReserve(FrozenModel):
             ranks: Ranks of the replica.
         """
         graphs = self.graph_mib * _limit(self.graph_seqs, device, tp)
-        kept = self.base_mib + self.token_mib * tokens + graphs + self.rank_mib * ranks
-        kept = max(kept, _limit(self.least_mib, device, tp))
-        return 1.0 - kept * 2**20 / device.memory_bytes
+        reserved_mib = self.base_mib + self.token_mib * tokens + graphs + self.rank_mib * ranks
+        reserved_mib = max(reserved_mib, _limit(self.least_mib, device, tp))
+        return 1.0 - reserved_mib * 2**20 / device.memory_bytes
 
 
 class PromptIssue(FrozenModel):
@@ -332,14 +332,14 @@ def engine(name: str) -> ServingEngine:
     versions = engine_versions(wanted)
     if not version:
         return versions[0]
-    spans = [one.span for one in versions]
-    found = span_below(version, spans)
-    if found is None:  # it lies outside, or has no number
+    spans = [entry.span for entry in versions]
+    nearest_span = span_below(version, spans)
+    if nearest_span is None:  # it lies outside, or has no number
         nearest = spans[-1].first if is_before(version, spans[-1]) else spans[0].last
-        there = ", ".join(span.text for span in spans)
-        remedy = f"Nearest: {wanted}@{nearest}. There are {wanted} {there}."
+        ranges = ", ".join(span.text for span in spans)
+        remedy = f"Nearest: {wanted}@{nearest}. There are {wanted} {ranges}."
         raise UnknownNameError("engine version", name, (), remedy)
-    return versions[spans.index(found)].model_copy(update={"asked": version})
+    return versions[spans.index(nearest_span)].model_copy(update={"asked": version})
 
 
 @lru_cache(maxsize=64)
@@ -366,10 +366,9 @@ def _file(name: str) -> _EngineFile:
 
 def _completed(entries: Document) -> Document:
     """A file's versions with all that they take from the one they are like."""
-    whole: dict[str, Document] = {}
+    completed: dict[str, Document] = {}
     for stated in entries["versions"]:
-        base = whole[stated["like"]] if "like" in stated else {}
-        own = {name: value for name, value in stated.items() if name != "like"}
-        inherited = {name: value for name, value in base.items() if name != "through"}
-        whole[stated["version"]] = inherited | own
-    return {**entries, "versions": list(whole.values())}
+        entry = (completed[stated["like"]] if "like" in stated else {}) | {"through": None} | stated
+        entry.pop("like", None)
+        completed[stated["version"]] = entry
+    return {**entries, "versions": list(completed.values())}

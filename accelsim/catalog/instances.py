@@ -59,8 +59,8 @@ def instance_device(sold: Sold, board: DeviceProfile) -> DeviceProfile:
 
 
 @lru_cache(maxsize=128)
-def _bought(sold: Sold, _name: str, held: Identity[DeviceProfile]) -> DeviceProfile:
-    board = held.value
+def _bought(sold: Sold, _name: str, identity: Identity[DeviceProfile]) -> DeviceProfile:
+    board = identity.profile
     share, count = _share(sold, board)
     profile = board
     if share:
@@ -77,13 +77,13 @@ def _share(sold: Sold, board: DeviceProfile) -> tuple[str, int]:
     all of it), and how many there are.
     """
     if isinstance(board, CpuProfile):
-        whole = board.core_count.value
+        board_cores = board.core_count.value
         if not sold.cores:
             allowed = "an instance whose cores are known"
             raise InvalidValueError("device", sold.instance, allowed, f"Name {board.name}@Ncore.")
-        sockets = max(1, -(-int(sold.cores) // whole))
-        each = int(sold.cores) // sockets
-        return ("" if each >= whole else f"{each}core"), sockets
+        sockets = max(1, -(-int(sold.cores) // board_cores))
+        socket_cores = int(sold.cores) // sockets
+        return ("" if socket_cores >= board_cores else f"{socket_cores}core"), sockets
     if 0 < sold.accelerators < 1:
         return f"fraction={sold.accelerators:.{_SHOWN_DIGITS}f}", 1
     return "", max(1, int(sold.accelerators))
@@ -91,13 +91,13 @@ def _share(sold: Sold, board: DeviceProfile) -> tuple[str, int]:
 
 @cache
 def _sold(files: tuple[Path, ...]) -> Mapping[str, Sold]:
-    found: dict[str, Sold] = {}
+    instances: dict[str, Sold] = {}
     for path in files:
         for _, row in csv_rows(path):
-            known = found.get(key := name_key(row["instance"]))
-            if known is None or not known.device:
-                found[key] = _of_row(row)
-    return found
+            listed = instances.get(key := name_key(row["instance"]))
+            if listed is None or not listed.device:
+                instances[key] = _of_row(row)
+    return instances
 
 
 def _of_row(row: Mapping[str, str]) -> Sold:

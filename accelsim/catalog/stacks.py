@@ -273,17 +273,17 @@ class Stack(FrozenModel, strict=False):
         Raises:
             UnknownNameError: If there is none of that name.
         """
-        one = next((one for one in self.versions if one.holds(version)), None)
-        if one is None:
-            known = [f"{self.name}@{one.version}" for one in self.versions]
-            asked = f"{self.name}@{version}"
-            raise UnknownNameError("stack version", asked, known, f"There are {', '.join(known)}.")
+        release = next((release for release in self.versions if release.holds(version)), None)
+        if release is None:
+            names = [f"{self.name}@{release.version}" for release in self.versions]
+            label = f"{self.name}@{version}"
+            raise UnknownNameError("stack version", label, names, f"There are {', '.join(names)}.")
         paths = {
-            name: path.model_copy(update={"launch": "eager"}) if one.is_eager else path
+            name: path.model_copy(update={"launch": "eager"}) if release.is_eager else path
             for name, path in self.paths.items()
-            if name not in one.lacks_paths
+            if name not in release.lacks_paths
         }
-        return self.model_copy(update={"versions": (one,), "paths": paths})
+        return self.model_copy(update={"versions": (release,), "paths": paths})
 
     def runs(self, device: DeviceProfile) -> bool:
         """Whether the stack runs on a device."""
@@ -292,8 +292,8 @@ class Stack(FrozenModel, strict=False):
 
     def all_reduce_start_s(self, device: DeviceProfile) -> float | None:
         """Start of the stack's own all-reduce between devices of a kind; None where it has none."""
-        named = device.architecture if isinstance(device, GpuProfile) else ""
-        start = self.all_reduce_start_us.get(named, self.all_reduce_start_us.get("other"))
+        architecture = device.architecture if isinstance(device, GpuProfile) else ""
+        start = self.all_reduce_start_us.get(architecture, self.all_reduce_start_us.get("other"))
         return None if start is None else start.value * 1e-6
 
     def lacking(self, policy: Precision) -> str:
@@ -316,12 +316,16 @@ class Stack(FrozenModel, strict=False):
             device_class: Class of the device.
             mode: Inference or training.
         """
-        asked = (device_class, mode)
         usual = _defaults()["sustained"].get(mode, {}).get(device_class)
         base = {} if usual is None else dict.fromkeys(("convolution", "product"), usual)
-        base |= {} if self.libraries_of is None else stack(self.libraries_of).ratios(*asked)
-        own = (entry for entry in self.achieved if (entry.device_class, entry.mode) == asked)
-        return base | {entry.family: entry.time_ratio for entry in own}
+        base |= (
+            {} if self.libraries_of is None else stack(self.libraries_of).ratios(device_class, mode)
+        )
+        return base | {
+            entry.family: entry.time_ratio
+            for entry in self.achieved
+            if (entry.device_class, entry.mode) == (device_class, mode)
+        }
 
     def log_sigmas(self, device_class: str, mode: str) -> dict[str, float]:
         """Spread of networks on this stack by operator family, and of whole ones under "whole".
@@ -334,23 +338,23 @@ class Stack(FrozenModel, strict=False):
             device_class: Class of the device.
             mode: Inference or training.
         """
-        found: dict[str, Spread] = {
+        spreads: dict[str, Spread] = {
             entry.family or "whole": entry
             for entry in self.spreads
             if (entry.device_class, entry.mode) == (device_class, mode)
         }
-        if "whole" not in found:
+        if "whole" not in spreads:
             of_class = _defaults()["unmeasured_log_sigma"].get(device_class, UNMEASURED_LOG_SIGMA)
             return dict.fromkeys(("whole", *FAMILIES), of_class)
-        whole = found.pop("whole")
-        usual = max(whole.log_sigma, UNMEASURED_LOG_SIGMA if whole.rows else 0.0)
-        own = {
+        network = spreads.pop("whole")
+        usual = max(network.log_sigma, UNMEASURED_LOG_SIGMA if network.rows else 0.0)
+        families = {
             family: entry.log_sigma
             if entry.rows >= _LEAST_ROWS
-            else max(entry.log_sigma, whole.log_sigma)
-            for family, entry in found.items()
+            else max(entry.log_sigma, network.log_sigma)
+            for family, entry in spreads.items()
         }
-        return {"whole": whole.log_sigma, **dict.fromkeys(FAMILIES, usual), **own}
+        return {"whole": network.log_sigma, **dict.fromkeys(FAMILIES, usual), **families}
 
 
 #: Rows that say something of a family's spread.
@@ -373,15 +377,15 @@ def stack(name: str) -> Stack:
     """
     key, _, version = name_key(name).partition("@")
     if key not in stack_names():
-        known = ", ".join(stack_names())
-        raise UnknownNameError("stack", name, stack_names(), f"Known stacks: {known}.")
+        names = ", ".join(stack_names())
+        raise UnknownNameError("stack", name, stack_names(), f"Known stacks: {names}.")
     return _of_version(key, version)
 
 
 @lru_cache(maxsize=64)
 def _of_version(key: str, version: str) -> Stack:
-    found = _read(_folder() / f"{key}.yaml")
-    return found.at(version) if version else found
+    newest = _read(_folder() / f"{key}.yaml")
+    return newest.at(version) if version else newest
 
 
 @cache
@@ -403,18 +407,27 @@ def default_stack(
         is_served: Whether it is a language model that generates tokens, which an engine serves
             where one runs on the device and in the formats.
     """
-    if policy is not None and policy.is_file:
-        every = (stack(name) for name in stack_names())
-        found = next((s for s in every if s.llama_cpp_files and s.runs(device)), None)
-        if found is not None:
-            return found
-    engine = _defaults()["served"].get(device.device_class, {}).get(device.vendor)
-    if is_served and engine is not None and isinstance(device, GpuProfile):
-        serving = stack(engine)
-        if device.matrix_flop_per_s and not (policy and serving.lacking(policy)):
-            return serving
     by_vendor = _defaults()[device.device_class]
-    return stack(by_vendor.get(device.vendor, by_vendor["other"]))
+    usual = by_vendor.get(device.vendor, by_vendor["other"])
+    special = _file_stack(device) if policy is not None and policy.is_file else None
+    if special is None and is_served:
+        special = _serving_stack(device, policy)
+    return special or stack(usual)
+
+
+def _file_stack(device: DeviceProfile) -> Stack | None:
+    """The stack that runs files of llama.cpp's on a device."""
+    stacks = map(stack, stack_names())
+    return next((s for s in stacks if s.llama_cpp_files and s.runs(device)), None)
+
+
+def _serving_stack(device: DeviceProfile, policy: Precision | None) -> Stack | None:
+    """The engine that serves language models on a GPU with matrix units, in the model's formats."""
+    name = _defaults()["served"].get(device.device_class, {}).get(device.vendor)
+    if name is None or not isinstance(device, GpuProfile) or not device.matrix_flop_per_s:
+        return None
+    engine = stack(name)
+    return None if policy is not None and engine.lacking(policy) else engine
 
 
 def default_path(paths: Mapping[str, StackPath], mode: str) -> StackPath:

@@ -32,8 +32,8 @@ class Span(NamedTuple):
 
 def release(version: str) -> tuple[int, ...] | None:
     """Numbers of a version's release; None if it is not numbered."""
-    found = _RELEASE.match(version.strip().lower())
-    return None if found is None else tuple(int(part) for part in found.group(1).split("."))
+    match = _RELEASE.match(version.strip().lower())
+    return None if match is None else tuple(int(number) for number in match.group(1).split("."))
 
 
 def span_below(version: str, spans: Sequence[Span]) -> Span | None:
@@ -55,16 +55,16 @@ def span_below(version: str, spans: Sequence[Span]) -> Span | None:
 
 def is_before(version: str, span: Span) -> bool:
     """Whether a version is older than a range; one without numbers is not."""
-    asked, first = release(version), _numbers(span.first)
-    return asked is not None and asked + (0,) * (len(first) - len(asked)) < first
+    numbers, first = release(version), _numbers(span.first)
+    return numbers is not None and numbers + (0,) * (len(first) - len(numbers)) < first
 
 
 def covers(span: Span, version: str) -> bool:
     """Whether a version lies in a range; patches of its last release do."""
-    asked, last = release(version), _numbers(span.last)
-    if asked is None or is_before(version, span):
+    numbers, last = release(version), _numbers(span.last)
+    if numbers is None or is_before(version, span):
         return False
-    return asked[: len(last)] <= last
+    return numbers[: len(last)] <= last
 
 
 def _numbers(version: str) -> tuple[int, ...]:

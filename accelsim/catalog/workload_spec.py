@@ -72,9 +72,9 @@ class PublishedSpec(_Strict):
 
 def _or_another(schema: dict[str, Any]) -> None:
     """A file has all that is required, or names another workload that has it."""
-    whole = schema.pop("required")
+    required = schema.pop("required")
     schema["required"] = ["name", "title"]
-    schema["anyOf"] = [{"required": whole}, {"required": ["same_as"]}]
+    schema["anyOf"] = [{"required": required}, {"required": ["same_as"]}]
 
 
 class WorkloadSpec(_Strict):
@@ -144,8 +144,8 @@ def parse_workload(data: Values) -> Workload:
 
 
 def _published(figure: PublishedSpec, default: ShapeSpec) -> Published:
-    given = figure.shape.model_dump(exclude_unset=True)
-    shape = PassShape(**{**default.model_dump(), "batch": 1, **given})
+    sizes = figure.shape.model_dump(exclude_unset=True)
+    shape = PassShape(**{**default.model_dump(), "batch": 1, **sizes})
     return Published(figure.quantity, figure.value, figure.source, shape, figure.tolerance_fraction)
 
 

@@ -76,24 +76,36 @@ def workload(name: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Wo
     if Path(name).suffix.lower() in _SUFFIXES:
         return load_workload_file(Path(name))
     key = _without_organisation(name_key(name))
-    direct = _direct_file(key)
-    if direct is not None:
-        return load_workload_file(direct)
+    path = _direct_file(key) or _listed_file(key) or _config_in(name, key)
+    if path is not None:
+        return load_workload_file(path)
+    names = sorted({*_files(), *workload_aliases()})
+    hub = f", or ask the Hugging Face Hub: {HUB}{name}" * ("/" in name)
+    raise UnknownNameError("workload", name, names, f"List them with: accelsim workloads list{hub}")
+
+
+def _listed_file(key: str) -> Path | None:
+    """The file of a name or alias, or of the base of a tuned checkpoint."""
     files, aliases = _files(), workload_aliases()
     base = key if key in files or key in aliases else _TUNED.sub("", key)
-    found = files.get(base) or files.get(aliases.get(base, ""))
-    if found is not None:
-        return load_workload_file(found)
+    return files.get(base) or files.get(aliases.get(base, ""))
+
+
+def _config_in(name: str, key: str) -> Path | None:
+    """The configuration in a folder; None for a name that is no path.
+
+    Raises:
+        InvalidValueError: If it is a path of something else.
+    """
     is_path = bool(name) and os.path.exists(name)  # noqa: PTH110  (Path's raises on long names)
-    if is_path and (Path(name) / _CONFIG).is_file():
-        return load_workload_file(Path(name) / _CONFIG)
+    config = Path(name) / _CONFIG
+    if is_path and config.is_file():
+        return config
     if "/" in key or is_path:
         ends = " or ".join(_SUFFIXES)
         allowed = f"a name, a folder with a {_CONFIG}, or a path that ends in {ends}"
         raise InvalidValueError("workload", name, allowed)
-    known = sorted({*files, *aliases})
-    hub = f", or ask the Hugging Face Hub: {HUB}{name}" * ("/" in name)
-    raise UnknownNameError("workload", name, known, f"List them with: accelsim workloads list{hub}")
+    return None
 
 
 def _of_hub(repo_id: str) -> Workload:
@@ -116,8 +128,8 @@ def _onnx(name: str, shapes: Mapping[str, Sequence[int]]) -> Workload:
 
 def _without_organisation(key: str) -> str:
     """A model's own name, of one with its organisation (``org/model``) or of that name alone."""
-    named = re.fullmatch(r"[a-z0-9][a-z0-9.-]*/([a-z0-9][a-z0-9.-]*)", key)
-    return key if named is None else named[1]
+    match = re.fullmatch(r"[a-z0-9][a-z0-9.-]*/([a-z0-9][a-z0-9.-]*)", key)
+    return key if match is None else match[1]
 
 
 def workload_names() -> tuple[str, ...]:
@@ -149,8 +161,11 @@ def load_workload_file(path: Path | str) -> Workload:
 
 
 def _folders() -> tuple[Path, ...]:
-    given = os.environ.get(SEARCH_PATH_VARIABLE, "")
-    return (*(Path(part) for part in given.split(os.pathsep) if part), data_root() / "workloads")
+    listed = os.environ.get(SEARCH_PATH_VARIABLE, "")
+    return (
+        *(Path(folder) for folder in listed.split(os.pathsep) if folder),
+        data_root() / "workloads",
+    )
 
 
 def _direct_file(key: str) -> Path | None:
@@ -170,7 +185,7 @@ def _direct_file(key: str) -> Path | None:
 
 def _files() -> dict[str, Path]:
     """Workload files by name; folders named first win."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for folder in _folders():
         if not folder.is_dir():
             remedy = f"Mend {SEARCH_PATH_VARIABLE}."
@@ -178,8 +193,8 @@ def _files() -> dict[str, Path]:
         for entry in os.scandir(folder):
             stem, _, suffix = entry.name.rpartition(".")
             if suffix in {"yaml", "yml"} and entry.name != ALIASES_FILE:
-                found.setdefault(stem, Path(entry.path))
-    return found
+                files.setdefault(stem, Path(entry.path))
+    return files
 
 
 def _folder_aliases(folder: Path) -> dict[str, str]:
@@ -219,8 +234,8 @@ def _load(path: Path, *_stamps: FileStamp | None) -> Workload:
     data = read_mapping(path, max_bytes=_MAX_JSON_BYTES if is_json else MAX_BYTES)
     apart = path.with_name(_APART)
     if path.name == _CONFIG and not data.get("quantization_config") and apart.is_file():
-        named = read_mapping(apart, max_bytes=_MAX_JSON_BYTES).get("quantization")
-        data = {**data, "quantization_config": named}
+        quantization = read_mapping(apart, max_bytes=_MAX_JSON_BYTES).get("quantization")
+        data = {**data, "quantization_config": quantization}
     return validated(path, lambda: _parse(data, path))
 
 
@@ -244,30 +259,30 @@ def _parse(data: Mapping[str, Any], path: Path) -> Workload:
     if "family" not in data and ("model_type" in data or "architectures" in data):
         from accelsim.catalog.checkpoints.huggingface import workload_from_config
 
-        named = data.get("_name_or_path")
-        read = workload_from_config(data, None if named else _file_title(path))
+        name = data.get("_name_or_path")
+        parsed = workload_from_config(data, None if name else _file_title(path))
         if path.name != _CONFIG:
-            return read
+            return parsed
         from accelsim.catalog.checkpoints.stored import stored_bytes, with_stored
 
-        return with_stored(read, data, stored_bytes(path.parent))
+        return with_stored(parsed, data, stored_bytes(path.parent))
     return parse_workload(_completed(data))
 
 
 def _completed(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """A workload's file, completed by the one that it has the architecture of."""
-    other = data.get("same_as")
-    if other is None:
+    base_name = data.get("same_as")
+    if base_name is None:
         return data
-    whole = {name: path for name, path in _files().items() if name != data.get("name")}
-    if str(other) not in whole:
-        raise UnknownNameError("workload", str(other), sorted(whole), "same_as names it.")
-    base = read_mapping(whole[str(other)])
+    files = {name: path for name, path in _files().items() if name != data.get("name")}
+    if str(base_name) not in files:
+        raise UnknownNameError("workload", str(base_name), sorted(files), "same_as names it.")
+    base = read_mapping(files[str(base_name)])
     if "same_as" in base:
         allowed = "a workload whose own file writes its layers"
-        raise InvalidValueError("same_as", other, allowed, f"Name {base['same_as']}.")
-    own = data.get("parameters", {})
-    parameters = {**base["parameters"], **own} if isinstance(own, Mapping) else own
+        raise InvalidValueError("same_as", base_name, allowed, f"Name {base['same_as']}.")
+    changes = data.get("parameters", {})
+    parameters = {**base["parameters"], **changes} if isinstance(changes, Mapping) else changes
     return {**base, "aliases": [], **data, "parameters": parameters}
 
 

@@ -50,7 +50,7 @@ class CheckpointConfig:
             raise InvalidValueError(field, value, "a mapping of fields")
         return CheckpointConfig(value)
 
-    def _value(self, field: str, default: Any) -> Any:
+    def _value(self, field: str, default: object) -> Any:
         value = self.fields.get(field)
         return default if value is None else value
 
@@ -85,15 +85,13 @@ class CheckpointConfig:
         """
         counts: Parameters = {}
         for word in notation.split():
-            place, _, default = word.removesuffix("?").partition(":")
-            parameter, _, fields = place.partition("=")
+            source, _, default = word.removesuffix("?").partition(":")
+            parameter, _, fields = source.partition("=")
             scale, _, field = (fields or parameter).rpartition("*")
             field = self.present(field)
             if self.has(field) or not word.endswith("?"):
-                value = (
-                    prod(_known(part, counts) for part in default.split("*")) if default else None
-                )
-                number = self.integer(field, value, least=0 if default == "0" else 1)
+                usual = _multiplied(default, counts) if default else None
+                number = self.integer(field, usual, least=0 if default == "0" else 1)
                 counts[parameter] = number * (counts[scale] if scale else 1)
         return counts
 
@@ -143,7 +141,7 @@ class CheckpointConfig:
             raise InvalidValueError(field, name, f"one of {', '.join(_ACTIVATIONS)}")
         return _ACTIVATIONS[name]
 
-    def require(self, field: str, expected: Any, default: Any) -> None:
+    def require(self, field: str, expected: object, default: object) -> None:
         """Refuse a variant that is not modelled.
 
         Raises:
@@ -157,24 +155,25 @@ class CheckpointConfig:
 
     def architecture(self) -> str:
         """The first architecture named, or nothing."""
-        named = self.fields.get("architectures")
-        if named is None:
+        names = self.fields.get("architectures")
+        if names is None:
             return ""
-        if not isinstance(named, (list, tuple)) or not all(isinstance(item, str) for item in named):
-            raise InvalidValueError("architectures", named, "a list of class names")
-        return str(named[0]) if named else ""
+        if not isinstance(names, (list, tuple)) or not all(isinstance(item, str) for item in names):
+            raise InvalidValueError("architectures", names, "a list of class names")
+        return str(names[0]) if names else ""
 
     def labels(self) -> int:
         """Classes of a classifier: entries of ``id2label``, else ``num_labels``, else 2."""
-        named = self.fields.get("id2label")
-        if isinstance(named, Mapping) and named:
-            return len(named)
+        labels = self.fields.get("id2label")
+        if isinstance(labels, Mapping) and labels:
+            return len(labels)
         return self.integer("num_labels", 2)
 
 
-def _known(part: str, found: Parameters) -> int:
-    return int(part) if part.isdigit() else int(found[part])
+def _multiplied(factors: str, counts: Parameters) -> int:
+    """A product of numbers and of parameters found before, written "4*hidden_size"."""
+    return prod(int(x) if x.isdigit() else int(counts[x]) for x in factors.split("*"))
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _LARGEST

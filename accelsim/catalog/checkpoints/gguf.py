@@ -8,6 +8,7 @@ approximated.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,33 +39,33 @@ def workload_from_gguf(path: Path) -> Workload:
         UnknownNameError: If its architecture is not supported.
         InvalidValueError: If a size is missing, or names a variant not modelled.
     """
-    header = _whole(path)
+    header = _joined_header(path)
     config = gguf_config(header)
     title = str(header.values.get("general.name") or path.stem)
     workload = workload_from_config(config, title)
     stored = _without_guesses(header, int(config["num_hidden_layers"]))
     count = stored.parameter_count
     file = file_precision(_format(stored), 8.0 * stored.size_bytes / count)
-    known = workload.lower(PassShape(seq_len=1), file).parameter_count
-    if abs(known - count) > _TOLERANCE * count:
+    expected = workload.lower(PassShape(seq_len=1), file).parameter_count
+    if abs(expected - count) > _TOLERANCE * count:
         sizes = f"its tensors hold {count:,} numbers, and {config['model_type']} of its sizes"
-        raise ProfileError(str(path), [f"{sizes} has {known:,}: this variant is not modelled"])
+        raise ProfileError(str(path), [f"{sizes} has {expected:,}: this variant is not modelled"])
     return replace(workload, quantised=file)
 
 
-def _whole(path: Path) -> TensorHeader:
+def _joined_header(path: Path) -> TensorHeader:
     """The header of a file, with the tensors of the others of its model."""
     header = read_gguf(path)
     count = header.values.get("split.count", 0)
     if not isinstance(count, int) or count < 2:
         return header
-    named = _PARTED.search(path.name)
-    if count > _MOST_FILES or named is None or int(named[1]) != count:
+    match = _PARTED.search(path.name)
+    if count > _MOST_FILES or match is None or int(match[1]) != count:
         wanted = f"...-00001-of-{count:05}.gguf, the first of the model's files"
         raise ProfileError(str(path), [f"is a part of a model: name {wanted}"])
     tensors = dict(header.tensors)
     for number in range(2, count + 1):
-        name = f"{path.name[: named.start()]}-{number:05}-of-{count:05}{path.suffix}"
+        name = f"{path.name[: match.start()]}-{number:05}-of-{count:05}{path.suffix}"
         tensors |= read_gguf(path.with_name(name)).tensors
     return TensorHeader(header.values, tensors)
 
@@ -77,16 +78,16 @@ def gguf_config(header: TensorHeader) -> Document:
         InvalidValueError: If a size is missing, or differs between layers.
     """
     table = gguf_table()
-    known, name = table["architectures"], str(header.values.get("general.architecture"))
-    if name not in known:
-        supported = f"Supported: {', '.join(known)}."
-        raise UnknownNameError("general.architecture", name, known, supported)
-    entry, tensors = known[name], header.tensors
+    architectures, name = table["architectures"], str(header.values.get("general.architecture"))
+    if name not in architectures:
+        supported = f"Supported: {', '.join(architectures)}."
+        raise UnknownNameError("general.architecture", name, architectures, supported)
+    entry, tensors = architectures[name], header.tensors
     fields = table["fields"] | entry.get("fields", {})
     config: Document = {field: _size(header.values, name, keys) for field, keys in fields.items()}
     config = {field: value for field, value in config.items() if value is not None}
     variants = entry.get("variants", {}).items()
-    types = [other for mark, other in variants if any(mark in tensor for tensor in tensors)]
+    types = [variant for mark, variant in variants if any(mark in tensor for tensor in tensors)]
     config |= {
         "model_type": next(iter(types), entry["model_type"]),
         "tie_word_embeddings": "output.weight" not in tensors,
@@ -132,16 +133,16 @@ def _without_guesses(header: TensorHeader, layers: int) -> TensorHeader:
     if not any(key.endswith(".nextn_predict_layers") for key in header.values):
         return header
     numbered = ((name, re.match(r"blk\.(\d+)\.", name)) for name in header.tensors)
-    kept = [name for name, layer in numbered if layer is None or int(layer[1]) < layers]
-    return TensorHeader(header.values, {name: header.tensors[name] for name in kept})
+    names = [name for name, layer in numbered if layer is None or int(layer[1]) < layers]
+    return TensorHeader(header.values, {name: header.tensors[name] for name in names})
 
 
 def _format(header: TensorHeader) -> str:
     """Name of a file's format: its own, or that of most of its bytes."""
-    named = gguf_table()["file_formats"].get(str(header.values.get("general.file_type")))
-    if named is not None:
-        return str(named)
-    sizes: dict[str, int] = {}
+    file_format = gguf_table()["file_formats"].get(str(header.values.get("general.file_type")))
+    if file_format is not None:
+        return str(file_format)
+    sizes = Counter[str]()
     for tensor in header.tensors.values():
-        sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + tensor.size_bytes
+        sizes[tensor.dtype] += tensor.size_bytes
     return max(sizes, key=lambda name: sizes[name], default="f32")

@@ -65,10 +65,10 @@ def _language_model(config: Values) -> Values:
     inner = config.get("text_config")
     if not isinstance(inner, Mapping) or str(config.get("model_type")) in MODEL_TYPES:
         return config
-    named = inner.get("model_type") or f"{config.get('model_type')}_text"
+    model_type = inner.get("model_type") or f"{config.get('model_type')}_text"
     shared = ("_name_or_path", "quantization_config", "tie_word_embeddings", "dtype", "torch_dtype")
     return {name: config[name] for name in shared if config.get(name)} | dict(
-        inner, model_type=named
+        inner, model_type=model_type
     )
 
 
@@ -80,6 +80,6 @@ def _validated(validate: Callable[[Parameters], Any], parameters: Parameters) ->
     try:
         return validate(parameters)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "config"
-        raise InvalidValueError(field, first["input"], first["msg"]) from None
+        problem = error.errors(include_url=False)[0]
+        field = ".".join(map(str, problem["loc"])) or "config"
+        raise InvalidValueError(field, problem["input"], problem["msg"]) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 
 from accelsim.catalog.checkpoints.config import CheckpointConfig, Parameters
@@ -55,61 +55,66 @@ def read_parameters(c: CheckpointConfig, kind: ModelType) -> Parameters:
     counts = c.counts(f"{kind['counts']} {kind.get('more', '')}")
     for field, parameter in kind.get("equal", {}).items():
         c.require(field, counts[parameter], counts[parameter])
-    readers = (
-        ("flags", c.flag),
-        ("fractions", c.fraction),
-        ("texts", c.text),
-        ("lists", c.integers),
-    )
-    for key, read in readers:
-        for parameter, field in kind.get(key, {}).items():
-            if field is not None:
-                counts[parameter] = read(*(field if isinstance(field, list) else [field]))
+    counts |= _single_fields(c, kind)
     for flag, (default, parameters) in kind.get("flagged", {}).items():
         counts |= parameters if c.flag(flag, default) else {}
     if "activation" in kind:
         field, default = kind["activation"]
         counts["activation"] = c.activation(c.present(field), default)
-    for part, inner in kind.get("parts", {}).items():
+    for parameter, inner in kind.get("parts", {}).items():
         fields = c.subset(inner["subset"]) if "subset" in inner else c
-        counts[part] = read_parameters(fields, inner)
+        counts[parameter] = read_parameters(fields, inner)
     fixed: Document = kind.get("fixed", {})
-    return counts | _special(c, kind, counts) | fixed
+    return counts | _special(c, kind, counts) | _head(c, kind) | fixed
 
 
-def _special(c: CheckpointConfig, kind: ModelType, found: Parameters) -> Parameters:
+def _single_fields(c: CheckpointConfig, kind: ModelType) -> Parameters:
+    """Parameters that are one field each, by the reader of its type."""
+    readers: dict[str, Callable[..., object]] = {
+        "flags": c.flag,
+        "fractions": c.fraction,
+        "texts": c.text,
+        "lists": c.integers,
+    }
+    return {
+        parameter: read(*(field if isinstance(field, list) else [field]))
+        for key, read in readers.items()
+        for parameter, field in kind.get(key, {}).items()
+        if field is not None
+    }
+
+
+def _special(c: CheckpointConfig, kind: ModelType, parameters: Parameters) -> Parameters:
     """What takes more than a field's name."""
     special: Parameters = {}
-    if "windows" in kind:
-        special |= _windows(c, kind["windows"])
+    if "windows" in kind:  # windowed layers with a full one every so many
+        special["window"] = c.integer("sliding_window", 4096)
+        special["full_attention_every"] = _full_every(c, kind["windows"])
     if "layer_every" in kind:
         parameter, usual = kind["layer_every"]
         special[parameter] = _full_every(c, usual, "full_attention_interval")
     if "gated_activation" in kind:
         special |= _gated_activation(c, *kind["gated_activation"])
     if "rotary" in kind:
-        turned, whole = (c.integer(field) for field in kind["rotary"])
-        special["rotary_fraction"] = turned / whole
+        rotary_dim, head_dim = (c.integer(field) for field in kind["rotary"])
+        special["rotary_fraction"] = rotary_dim / head_dim
     if "reserved" in kind:
-        left = found["max_positions"] - kind["reserved"]
+        left = parameters["max_positions"] - kind["reserved"]
         special |= {"max_positions": left, "position_offset": kind["reserved"]}
-    architecture = c.architecture()
-    if "head" in kind:
-        named = [head for suffix, head in _HEADS.items() if architecture.endswith(suffix)]
-        special["head"] = named[0] if named else kind["head"]
-    if "labels" in kind:
-        special[kind["labels"]] = c.labels()
-    if "ctc" in kind and architecture.endswith("ForCTC"):
-        special |= c.counts(kind["ctc"])
     return special
 
 
-def _windows(c: CheckpointConfig, every: int) -> Parameters:
-    """Windowed layers with a full one every `every`, unless ``layer_types`` says otherwise."""
-    return {
-        "window": c.integer("sliding_window", 4096),
-        "full_attention_every": _full_every(c, every),
-    }
+def _head(c: CheckpointConfig, kind: ModelType) -> Parameters:
+    """What follows the layers, by the name of the architecture's class."""
+    architecture, head = c.architecture(), Parameters()
+    if "head" in kind:
+        kinds = (name for suffix, name in _HEADS.items() if architecture.endswith(suffix))
+        head["head"] = next(kinds, kind["head"])
+    if "labels" in kind:
+        head[kind["labels"]] = c.labels()
+    if "ctc" in kind and architecture.endswith("ForCTC"):
+        head |= c.counts(kind["ctc"])
+    return head
 
 
 def _full_every(c: CheckpointConfig, usual: int | None, field: str = "") -> int:
@@ -133,5 +138,5 @@ def _gated_activation(c: CheckpointConfig, field: str, default: str) -> Paramete
     """T5 1.0 names its activation, 1.1 says that it is gated."""
     projection = c.text(field, default)
     activation = "gelu_new" if projection == "gated-gelu" else projection.removeprefix("gated-")
-    named = CheckpointConfig({field: activation})
-    return {"activation": named.activation(field, default), "gated": activation != projection}
+    config = CheckpointConfig({field: activation})
+    return {"activation": config.activation(field, default), "gated": activation != projection}

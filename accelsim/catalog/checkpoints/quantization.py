@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from math import prod
 
 from accelsim.catalog.checkpoints.config import CheckpointConfig
 from accelsim.dtype import (
@@ -45,37 +45,39 @@ def published_precision(config: Values) -> Precision | None:
     Raises:
         InvalidValueError: If a field is wrong, or the method is none that is read.
     """
-    given = config.get(_FIELD) or config.get("compression_config")  # its name until 2024
-    if not given:
+    fields = config.get(_FIELD) or config.get("compression_config")  # its name until 2024
+    if not fields:
         return None
-    if not isinstance(given, Mapping):
-        raise InvalidValueError(_FIELD, given, "a mapping", _REMEDY)
-    c = CheckpointConfig(given)
+    if not isinstance(fields, Mapping):
+        raise InvalidValueError(_FIELD, fields, "a mapping", _REMEDY)
+    c = CheckpointConfig(fields)
+    policy = _policy(c)
+    half = {"float16": Dtype.FP16, "bfloat16": Dtype.BF16}
+    wide = half.get(str(config.get("dtype") or config.get("torch_dtype")), Dtype.BF16)
+    modules = _kept(c) if c.flag("lm_head") else (*USUALLY_KEPT, *_kept(c))
+    return replace(
+        policy,
+        compute=wide if policy.compute == policy.activation else policy.compute,
+        activation=wide,
+        unquantised=wide,
+        kv_cache=_cache(c) or wide,
+        kept=tuple(dict.fromkeys(modules)),
+    )
+
+
+def _policy(c: CheckpointConfig) -> Precision:
+    """Formats by the method that a configuration names."""
     method = c.text("quant_method", "modelopt" if c.has("quant_algo") else "")
-    read = _METHODS.get(method)
-    if read is None:
-        known = ", ".join(_METHODS)
-        raise _refusal("quant_method", method, f"one of {known}")
+    if method not in _METHODS:
+        raise _refusal("quant_method", method, f"one of {', '.join(_METHODS)}")
     for field, is_plain in _UNREAD.items():
         if c.fields.get(field) and not is_plain(c.fields[field]):
             allowed = "no value: modules of several formats are not read"
             raise _refusal(field, c.fields[field], allowed)
-    published_precision = read(c)
-    half = {"float16": Dtype.FP16, "bfloat16": Dtype.BF16}
-    wide = half.get(str(config.get("dtype") or config.get("torch_dtype")), Dtype.BF16)
-    kept = (*USUALLY_KEPT, *_kept(c)) if not _quantises_head(c) else _kept(c)
-    computes_wide = published_precision.compute == published_precision.activation
-    return replace(
-        published_precision,
-        compute=wide if computes_wide else published_precision.compute,
-        activation=wide,
-        unquantised=wide,
-        kv_cache=_cache(c) or wide,
-        kept=tuple(dict.fromkeys(kept)),
-    )
+    return _METHODS[method](c)
 
 
-def _refusal(field: str, value: Any, allowed: str) -> InvalidValueError:
+def _refusal(field: str, value: object, allowed: str) -> InvalidValueError:
     """That a field of the configuration is none that is read."""
     return InvalidValueError(f"{_FIELD}.{field}", value, allowed, _REMEDY)
 
@@ -87,11 +89,13 @@ def _stored(base: str, weight: StoredFormat) -> Precision:
 def _fp8(c: CheckpointConfig) -> Precision:
     """A float32 per block of weights where there are blocks (DeepSeek-V3, arXiv:2412.19437)."""
     block = c.integers("weight_block_size", ())
-    if not block:
-        return _FP8
-    if len(block) != 2:
+    if len(block) not in {0, 2}:
         raise _refusal("weight_block_size", block, "two sizes")
-    return _stored("fp8", block_format("fp8", 8, 32, block[0] * block[1]))
+    return _in_blocks(block)
+
+
+def _in_blocks(block: Sequence[int]) -> Precision:
+    return _stored("fp8", block_format("fp8", 8, 32, prod(block))) if block else _FP8
 
 
 def _integers(bits: int, group: int, *, zero_point: bool) -> Precision:
@@ -118,8 +122,7 @@ def _bitsandbytes(c: CheckpointConfig) -> Precision:
     """
     if c.flag("load_in_8bit"):
         if c.flag("load_in_4bit"):
-            allowed = "false beside load_in_8bit"
-            raise _refusal("load_in_4bit", True, allowed)
+            raise _refusal("load_in_4bit", True, "false beside load_in_8bit")
         return precision("w8a8")
     if not c.flag("load_in_4bit", default=True):
         raise _refusal("load_in_4bit", False, "true, or load_in_8bit")
@@ -134,45 +137,44 @@ def _groups(c: CheckpointConfig) -> Precision:
         raise _refusal("config_groups", groups, "groups")
     precisions = {_group(group) for group in groups.values()}
     if len(precisions) > 1:
-        allowed = "groups of one format"
-        raise _refusal("config_groups", sorted(groups), allowed)
+        raise _refusal("config_groups", sorted(groups), "groups of one format")
     return precisions.pop()
 
 
-def _group(group: Any) -> Precision:
+def _group(group: object) -> Precision:
     weights = group.get("weights") if isinstance(group, Mapping) else None
-    if not isinstance(weights, Mapping):
+    if not isinstance(group, Mapping) or not isinstance(weights, Mapping):
         raise _refusal("config_groups", group, "weights")
-    targets = group.get("targets") or ["Linear"]
-    if targets != ["Linear"]:
-        raise _refusal("config_groups.targets", targets, "Linear")
+    if group.get("targets", ["Linear"]) not in (["Linear"], [], None):
+        raise _refusal("config_groups.targets", group["targets"], "Linear")
     w = CheckpointConfig(weights)
-    bits, kind = w.integer("num_bits"), w.text("type", "int")
-    size = w.integer("group_size", 0, least=-1)
-    is_wide = group.get("input_activations") is None
-    if kind == "int" and (is_wide or bits != 8):
+    bits, is_wide = w.integer("num_bits"), group.get("input_activations") is None
+    if w.text("type", "int") == "int" and (is_wide or bits != 8):
+        size = w.integer("group_size", 0, least=-1)
         policy = _integers(bits, size, zero_point=not w.flag("symmetric", default=True))
         return policy if is_wide else replace(policy, compute=Dtype.INT8, name=f"w{bits}a8")
-    named = {("int", 8): "w8a8", ("float", 8): "fp8", ("float", 4): "nvfp4"}.get((kind, bits))
-    if named is None:
-        allowed = "int 8 or 4, float 8 or 4"
-        raise _refusal("config_groups", f"{kind} {bits}", allowed)
-    if bits == 4 and size == 32:
-        named = "mxfp4"
-    policy = precision(named)
-    block = w.integers("block_structure", ())
-    if named == "fp8" and len(block) == 2:
-        policy = _stored(named, block_format("fp8", 8, 32, block[0] * block[1]))
+    policy = _of_hardware(w, bits)
     return replace(policy, compute=policy.activation) if is_wide else policy
+
+
+def _of_hardware(w: CheckpointConfig, bits: int) -> Precision:
+    """A format that devices compute in."""
+    kind, size = w.text("type", "int"), w.integer("group_size", 0, least=-1)
+    name = {("int", 8): "w8a8", ("float", 8): "fp8", ("float", 4): "nvfp4"}.get((kind, bits))
+    if name is None:
+        raise _refusal("config_groups", f"{kind} {bits}", "int 8 or 4, float 8 or 4")
+    block = w.integers("block_structure", ())
+    if name == "fp8" and len(block) == 2:
+        return _in_blocks(block)
+    return precision("mxfp4" if bits == 4 and size == 32 else name)
 
 
 def _modelopt(c: CheckpointConfig) -> Precision:
     algorithm = c.text("quant_algo", "")
-    named = {"FP8": "fp8", "NVFP4": "nvfp4", "W4A16_AWQ": "w4a16", "INT8_SQ": "w8a8"}.get(algorithm)
-    if named is None:
-        allowed = "FP8, NVFP4, W4A16_AWQ or INT8_SQ"
-        raise _refusal("quant_algo", algorithm, allowed)
-    return precision(named)
+    name = {"FP8": "fp8", "NVFP4": "nvfp4", "W4A16_AWQ": "w4a16", "INT8_SQ": "w8a8"}.get(algorithm)
+    if name is None:
+        raise _refusal("quant_algo", algorithm, "FP8, NVFP4, W4A16_AWQ or INT8_SQ")
+    return precision(name)
 
 
 _METHODS: Mapping[str, Callable[[CheckpointConfig], Precision]] = {
@@ -187,17 +189,17 @@ _METHODS: Mapping[str, Callable[[CheckpointConfig], Precision]] = {
 }
 
 
-def _covers_layers(names: Any) -> bool:
+def _covers_layers(names: object) -> bool:
     """Whether a list of modules has those of attention and of what follows it."""
     return re.search(r"att(entio)?n.*(mlp|expert|fc|ffn|dense)", str(names)) is not None
 
 
-def _is_dense(sparsity: Any) -> bool:
+def _is_dense(sparsity: object) -> bool:
     return isinstance(sparsity, Mapping) and sparsity.get("format") == "dense"
 
 
 #: Fields that give modules formats of their own -> whether a value does not.
-_UNREAD: Mapping[str, Callable[[Any], bool]] = {
+_UNREAD: Mapping[str, Callable[[object], bool]] = {
     "dynamic": lambda _: False,
     "modules_in_block_to_quantize": _covers_layers,
     "sparsity_config": _is_dense,
@@ -212,35 +214,34 @@ _KEPT_FIELDS = (
 )
 
 
-def _quantises_head(c: CheckpointConfig) -> bool:
-    return c.flag("lm_head") if c.has("lm_head") else False
-
-
 def _kept(c: CheckpointConfig) -> tuple[str, ...]:
     """Modules that stay as they are, in names of the language model's own."""
-    kept: list[str] = []
+    modules: list[str] = []
     for field in _KEPT_FIELDS:
         names = c.fields.get(field) or ()
         if not isinstance(names, Sequence) or isinstance(names, str) or len(names) > _MOST_NAMES:
             raise _refusal(field, names, "a list of names")
-        kept += [_module(name, field) for name in names]
-    return tuple(kept)
+        modules += [_module(name, field) for name in names]
+    return tuple(modules)
 
 
-def _module(name: Any, field: str) -> str:
+def _module(name: object, field: str) -> str:
     """A name or pattern of modules."""
     is_name = isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME
-    pattern = name.removeprefix("re:") if is_name else ""
-    if not is_name or (name.startswith("re:") and not _is_plain(pattern)):
+    if not isinstance(name, str) or not is_name or not _is_plain_pattern(name):
         raise _refusal(field, name, "the name of a module")
     for prefix in _PREFIXES:
         if name.startswith(prefix):
             inner = name.removeprefix(prefix)
             return inner if inner.startswith(("lm_head", "model.")) else f"model.{inner}"
-    return str(name)
+    return name
 
 
-def _is_plain(pattern: str) -> bool:
+def _is_plain_pattern(name: str) -> bool:
+    """Whether a name is no pattern, or a valid one that is quick to match."""
+    pattern = name.removeprefix("re:")
+    if pattern == name:
+        return True
     try:
         re.compile(pattern)
     except re.error:

@@ -28,8 +28,8 @@ def stored_bytes(folder: Path) -> float | None:
         ProfileError: If they cannot be read, or say no size.
     """
     if (folder / _INDEX).is_file():
-        about = read_json(folder / _INDEX, max_bytes=MOST_BYTES).get("metadata")
-        total = about.get("total_size") if isinstance(about, dict) else None
+        metadata = read_json(folder / _INDEX, max_bytes=MOST_BYTES).get("metadata")
+        total = metadata.get("total_size") if isinstance(metadata, dict) else None
         if not isinstance(total, int | float) or isinstance(total, bool) or total <= 0:
             raise ProfileError(str(folder / _INDEX), ["metadata.total_size: expected bytes"])
         return float(total)
@@ -37,21 +37,23 @@ def stored_bytes(folder: Path) -> float | None:
     return float(read_safetensors(file).size_bytes) if file.is_file() else None
 
 
-def with_stored(workload: Workload, config: Values, stored: float | None) -> Workload:
+def with_stored(workload: Workload, config: Values, file_bytes: float | None) -> Workload:
     """The workload, which says so where its files hold other weights than it has.
 
     Args:
         workload: The workload.
         config: The configuration it was read from.
-        stored: Bytes of its checkpoint's weights; None where they are not known.
+        file_bytes: Bytes of its checkpoint's weights; None where they are not known.
     """
-    if not stored:
+    if not file_bytes:
         return workload
-    named = str(config.get("dtype") or config.get("torch_dtype"))
-    kept = workload.quantised or precision(named if named in _WIDE else "bf16")
-    known = workload.lower(replace(workload.default, batch=1), kept).parameter_bytes
-    if abs(stored / known - 1.0) <= _TOLERANCE:
+    dtype = str(config.get("dtype") or config.get("torch_dtype"))
+    policy = workload.quantised or precision(dtype if dtype in _WIDE else "bf16")
+    modelled_bytes = workload.lower(replace(workload.default, batch=1), policy).parameter_bytes
+    if abs(file_bytes / modelled_bytes - 1.0) <= _TOLERANCE:
         return workload
-    sizes = f"its files hold {size(stored)}, the weights of what is answered {size(known)}"
-    more = "; an encoder of pictures or layers that guess tokens are not counted"
-    return replace(workload, stored_note=sizes + more * (stored > known))
+    sizes = (
+        f"its files hold {size(file_bytes)}, the weights of what is answered {size(modelled_bytes)}"
+    )
+    explanation = "; an encoder of pictures or layers that guess tokens are not counted"
+    return replace(workload, stored_note=sizes + explanation * (file_bytes > modelled_bytes))

@@ -6,14 +6,20 @@ from __future__ import annotations
 
 from itertools import chain
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from accelsim.plain import Document
-from accelsim.workloads.capture.onnx.registry import TorchStep, operator, operators, sizes_of
+from accelsim.workloads.capture.onnx.registry import (
+    Tensors,
+    TorchStep,
+    operator,
+    operators,
+    sizes_of,
+)
 
 # -- matrices
 
@@ -183,7 +189,7 @@ def attention(
     key: Tensor | None = None,
     value: Tensor | None = None,
     *others: Tensor | None,
-) -> Any:
+) -> Tensors:
     """ONNX's own operator (opset 23) and those of ONNX Runtime with query, key and value apart."""
     kind, is_onnx = step.node.operator, not step.node.domain
     if value is None or (kind == "Attention" and not is_onnx):
@@ -197,7 +203,7 @@ def attention(
         for x, past in zip((key, value), others[_PAST[kind] :], strict=False)
     )
     mask = others[0] if is_onnx else None
-    causal = kind == "GroupQueryAttention" or step.get("is_causal") or step.get("unidirectional")
+    causal = kind == "GroupQueryAttention" or step.get("is_causal", step.get("unidirectional"))
     result = functional.scaled_dot_product_attention(
         q, k, v, mask, is_causal=mask is None and bool(causal), enable_gqa=q.shape[1] != k.shape[1]
     )
@@ -223,7 +229,7 @@ def _in_heads(step: TorchStep, x: Tensor, heads: int) -> Tensor:
 @operator("LSTM GRU RNN", 4)
 def recurrent(
     step: TorchStep, x: Tensor, weight: Tensor, state: Tensor, *optional: Tensor | None
-) -> Any:
+) -> Tensors:
     """One layer, one or both directions, over padded sequences (steps, batch, width)."""
     bias, _, *initial_states, peepholes = [*optional, *[None] * 5][:5]
     kind = step.node.operator.lower()
@@ -262,7 +268,7 @@ def batch_norm(step: TorchStep, x: Tensor, scale: Tensor, bias: Tensor, *running
     "LayerNormalization SkipLayerNormalization RMSNormalization SimplifiedLayerNormalization "
     "SkipSimplifiedLayerNormalization"
 )
-def row_norm(step: TorchStep, x: Tensor, *tensors: Tensor | None) -> Any:
+def row_norm(step: TorchStep, x: Tensor, *tensors: Tensor | None) -> Tensors:
     """Over the last axes; ONNX Runtime's that skip take a residual in first."""
     kind = step.node.operator
     if kind.startswith("Skip"):
@@ -319,10 +325,12 @@ _REDUCTIONS: Document = {
 
 
 def _product_over(x: Tensor, axes: list[int], keep: bool) -> Tensor:
-    """Torch multiplies along one axis at a time."""
-    for axis in sorted((axis % x.dim() for axis in axes), reverse=True):
-        x = x.prod(axis, keep)
-    return x
+    """Torch multiplies along one axis alone."""
+    reduced = {axis % x.dim() for axis in axes}
+    others = [axis for axis in range(x.dim()) if axis not in reduced]
+    result = x.permute([*others, *reduced]).flatten(len(others)).prod(-1)
+    shape = [1 if axis in reduced else size for axis, size in enumerate(x.shape)]
+    return result.reshape(shape) if keep else result
 
 
 @operator(" ".join(f"Reduce{name}" for name in (*_REDUCTIONS, "Prod")))
@@ -343,7 +351,7 @@ def index_of_extreme(step: TorchStep, x: Tensor) -> Tensor:
 
 
 @operator("TopK")
-def largest(step: TorchStep, x: Tensor, count: Tensor | None = None) -> Any:
+def largest(step: TorchStep, x: Tensor, count: Tensor | None = None) -> Tensors:
     """The largest of an axis and where they lie."""
     k = step.get("k", 1) if count is None else prod(sizes_of(count))
     return tuple(torch.topk(x, k, step.get("axis", -1)))

@@ -25,7 +25,14 @@ from accelsim.workloads.capture.onnx import (
     pointwise,  # noqa: F401
 )
 from accelsim.workloads.capture.onnx.file import MAX_VALUES, OnnxGraph, OnnxNode, OnnxTensor
-from accelsim.workloads.capture.onnx.registry import DOMAINS, FUNCTIONS, TorchStep, torch_dtype
+from accelsim.workloads.capture.onnx.registry import (
+    DOMAINS,
+    FUNCTIONS,
+    Function,
+    Tensors,
+    TorchStep,
+    torch_dtype,
+)
 
 #: Data types of weights, by the precision they are run in; others are fp32.
 _STORED = {
@@ -55,7 +62,7 @@ class _Operator(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.step = step
 
-    def forward(self, *tensors: torch.Tensor | None) -> Any:
+    def forward(self, *tensors: torch.Tensor | None) -> Tensors:
         """What the operator gives of its tensors."""
         function = FUNCTIONS[self.step.node.operator]
         is_run = any(isinstance(x, torch.Tensor) and x.is_meta for x in tensors)
@@ -65,7 +72,7 @@ class _Operator(torch.nn.Module):  # type: ignore[misc]
         operands = map(_as_number, tensors) if function.broadcasts else tensors
         return function.call(step, *operands)
 
-    def _folded(self, function: Any, tensors: Sequence[torch.Tensor | None]) -> Any:
+    def _folded(self, function: Function, tensors: Sequence[torch.Tensor | None]) -> Any:
         """The result of constants, on the meta device where it is no small one."""
         shapes = [x.shape for x in tensors if x is not None]
         if function.broadcasts and prod(torch.broadcast_shapes(*shapes)) > MAX_VALUES:
@@ -128,7 +135,10 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]
         self._constants[name] = attribute
 
     def named_modules(
-        self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
+        self,
+        memo: set[torch.nn.Module] | None = None,
+        prefix: str = "",
+        remove_duplicate: bool = True,
     ) -> Iterator[tuple[str, torch.nn.Module]]:
         """The module and its operators, under the names that the file gives them."""
         del memo, remove_duplicate
@@ -137,7 +147,7 @@ class OnnxModule(torch.nn.Module):  # type: ignore[misc]
             path = operator.step.node.name.strip("/").replace("/", ".")
             yield f"{prefix}.{path}" if prefix else path, operator
 
-    def forward(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Results of the graph."""
         values: Document = dict(zip(self._names, inputs, strict=True))
         with _disable_current_modes():
@@ -179,7 +189,7 @@ def _find(values: Values, name: str, node: OnnxNode | None) -> Any:
     return values[name]
 
 
-def _run(operator: _Operator, tensors: Sequence[Any]) -> Any:
+def _run(operator: _Operator, tensors: Sequence[torch.Tensor | None]) -> Tensors:
     """One operator, its failures with its name."""
     try:
         return operator(*tensors)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 from math import prod
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from torch.nn import functional
 
 from accelsim.workloads.capture.onnx.file import MAX_VALUES, OnnxTensor
 from accelsim.workloads.capture.onnx.registry import (
+    Tensors,
     TorchStep,
     operator,
     operators,
@@ -25,7 +25,7 @@ from accelsim.workloads.capture.onnx.registry import (
 _LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
-def _filled(shape: list[int], value: Any, dtype: torch.dtype) -> Tensor:
+def _filled(shape: list[int], value: float, dtype: torch.dtype) -> Tensor:
     """A tensor of one value; described alone where it is large."""
     if prod(shape) > MAX_VALUES:
         return torch.empty(shape, dtype=dtype, device="meta")
@@ -104,7 +104,7 @@ def tile(_: TorchStep, x: Tensor, repeats: Tensor) -> Tensor:
 
 
 @operator("Split")
-def split(step: TorchStep, x: Tensor, sizes: Tensor | None = None) -> Any:
+def split(step: TorchStep, x: Tensor, sizes: Tensor | None = None) -> Tensors:
     """Parts of an axis, given or equal."""
     axis = step.get("axis", 0)
     even = -(-x.shape[axis] // max(len(step.node.outputs), 1))

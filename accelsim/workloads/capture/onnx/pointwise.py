@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from accelsim.workloads.capture.onnx.registry import (
+    Tensors,
     TorchStep,
     elementwise,
     operator,
@@ -116,14 +117,14 @@ def cast(step: TorchStep, x: Tensor, like: Tensor | None = None) -> Tensor:
 
 
 @operator("Dropout", 1, 2)
-def dropout(step: TorchStep, x: Tensor, *_: Tensor | None) -> Any:
+def dropout(step: TorchStep, x: Tensor, *_: Tensor | None) -> Tensors:
     """Runs in training alone; the mask it gives is of ones otherwise."""
     result = functional.dropout(x, step.get("ratio", 0.5), step.training)
     return (result, x) if len(step.node.outputs) > 1 else result
 
 
 @operator("DynamicQuantizeLinear")
-def rescaled_at_run_time(_: TorchStep, x: Tensor) -> Any:
+def rescaled_at_run_time(_: TorchStep, x: Tensor) -> Tensors:
     """The largest and smallest value are sought; the rest is part of the product behind it."""
     low, high = torch.aminmax(x)
     return x, high - low, low

@@ -36,6 +36,8 @@ _DTYPES = {name: dtype for dtype, names in _DTYPE_NAMES.items() for name in name
 DOMAINS = ("", "com.microsoft")
 
 
+#: What an operator gives.
+Tensors = torch.Tensor | tuple[torch.Tensor, ...]
 _Call = Callable[..., Any]
 
 

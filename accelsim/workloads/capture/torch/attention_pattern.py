@@ -8,8 +8,8 @@ else reads (``need_weights=True``) are still written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
@@ -23,17 +23,6 @@ if TYPE_CHECKING:
 _K = OperatorKind
 _BETWEEN = frozenset({_K.ELEMENTWISE, _K.COPY, _K.SCATTER})
 _MOST_ROWS = 16  # between softmax and product; more is not attention
-
-
-@dataclass(slots=True)
-class _Match:
-    """Rows of one attention, by number."""
-
-    softmax: int
-    scores: int
-    context: int
-    after: list[int]
-    rows: list[int]
 
 
 class _Reader:
@@ -115,31 +104,45 @@ def merge_attention(rows: list[Row]) -> list[Row]:
         return rows
     reader = _Reader(rows)
     softmaxes = [n for n, row in enumerate(rows) if row.kernel.kind is _K.SOFTMAX]
-    matches = [match for n in softmaxes if (match := _match(reader, n)) is not None]
-    return _merged(rows, reader, matches) if matches else rows
+    leader = list(range(len(rows)))
+    merged: dict[int, Row] = {}
+    for members, row in filter(None, (_attention(reader, n) for n in softmaxes)):
+        merged[members[-1]] = row
+        for number in members:
+            leader[number] = members[-1]
+    return _reordered(rows, leader, merged) if merged else rows
 
 
-def _match(reader: _Reader, softmax: int) -> _Match | None:
-    columns = reader.rows[softmax].kernel.dims[1]
+def _attention(reader: _Reader, softmax: int) -> tuple[list[int], Row] | None:
+    """Rows of the attention that a softmax belongs to, from product to product, and the row that
+    they are together.
+    """
+    rows = reader.rows
+    columns = rows[softmax].kernel.dims[1]
     up, down = reader.climb(softmax, columns), reader.descend(softmax, columns)
     if up is None or down is None or len(down[0]) != 1:
         return None
     (first, before), ((last,), after) = up, down
-    scores, context = (reader.rows[n].kernel.dims for n in (first, last))
-    if scores[2] not in (columns, columns - 1) or context[3] != scores[2]:
+    count, q_len, kv_len, head_dim = rows[first].kernel.dims
+    context_count, context_len, value_dim, weights = rows[last].kernel.dims
+    is_joined = (context_count, context_len, weights) == (count, q_len, kv_len)
+    if not is_joined or kv_len not in (columns, columns - 1):
         return None
-    if scores[:2] != context[:2]:
-        return None
-    return _Match(softmax, first, last, after, [first, *before, softmax, *after, last])
+    members = [first, *before, softmax, *after, last]
+    shape = rows[softmax].kernel.reads[0].shape
+    heads = shape[-3] if len(shape) > 3 else 1
+    dims = (count // heads, heads, heads, q_len, kv_len, head_dim, value_dim, 0, 0, 0)
+    watched = [n for n in (softmax, *after) if not set(reader.consumers[n]) <= set(members)]
+    weights_written = [x for n in watched for x in rows[n].kernel.writes[:1]]
+    writes = (*rows[last].kernel.writes, *weights_written)
+    kernel = Kernel(_K.ATTENTION, dims, _outer_reads(rows, members), writes)
+    return members, replace(rows[last], kernel=kernel, name="attention", path=rows[softmax].path)
 
 
-def _merged(rows: list[Row], reader: _Reader, matches: Iterable[_Match]) -> list[Row]:
-    leader = list(range(len(rows)))
-    merged: dict[int, Row] = {}
-    for match in matches:
-        merged[match.context] = _row(rows, reader, match)
-        for number in match.rows:
-            leader[number] = match.context
+def _reordered(rows: list[Row], leader: Sequence[int], merged: Mapping[int, Row]) -> list[Row]:
+    """Rows with the merged ones in place of their members; the same list where they would wait for
+    each other.
+    """
     waits = _waits(rows, leader)
     try:
         order = _order(waits)
@@ -174,29 +177,10 @@ def _order(waits: dict[int, set[int]]) -> list[int]:
     return order
 
 
-def _outer_reads(rows: list[Row], members: Sequence[int]) -> tuple[Operand, ...]:
+def _outer_reads(rows: Sequence[Row], members: Sequence[int]) -> tuple[Operand, ...]:
     """What the members read that none of them has written before."""
     inner, outer = set[int](), list[Operand]()
     for kernel in (rows[n].kernel for n in sorted(members)):
         outer += [x for x in kernel.reads if x.storage not in inner]
         inner |= {x.storage for x in kernel.writes}
     return tuple(outer)
-
-
-def _row(rows: list[Row], reader: _Reader, match: _Match) -> Row:
-    scores, context, softmax = (rows[n] for n in (match.scores, match.context, match.softmax))
-    count, q_len, kv_len, head_dim = scores.kernel.dims
-    shape = softmax.kernel.reads[0].shape
-    heads = shape[-3] if len(shape) > 3 else 1
-    value_dim = context.kernel.dims[2]
-    dims = (count // heads, heads, heads, q_len, kv_len, head_dim, value_dim, 0, 0, 0)
-    members = set(match.rows)
-    watched = [n for n in (match.softmax, *match.after) if set(reader.consumers[n]) - members]
-    extra = tuple(x for n in watched for x in rows[n].kernel.writes[:1])
-    reads, writes = _outer_reads(rows, match.rows), (*context.kernel.writes, *extra)
-    return replace(
-        context,
-        kernel=Kernel(_K.ATTENTION, dims, reads, writes),
-        name="attention",
-        path=softmax.path,
-    )

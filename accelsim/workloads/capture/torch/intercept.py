@@ -68,7 +68,7 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
         thread = get_ident()
 
         def stand_in(original: _Function) -> _Function:
-            def answer(*args: Any, **keywords: Any) -> Any:
+            def answer(*args: object, **keywords: object) -> object:
                 is_captured = get_ident() == thread
                 function = self._answers.get(original, original) if is_captured else original
                 return function(*args, **keywords)
@@ -112,7 +112,7 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
 class _Layer(Protocol):
     """A call that adds rows of its own, forward and backward."""
 
-    def forward(self, *tensors: Tensor) -> tuple[Any, Sequence[Tensor]]:
+    def forward(self, *tensors: Tensor) -> tuple[object, Sequence[Tensor]]:
         """The outputs, and the tensors kept for the backward pass."""
 
     def backward(
@@ -332,7 +332,7 @@ class _RecurrentStack:
         """Products per hidden unit and step."""
         return RECURRENT_GATES[_RECURRENT[self.name]]
 
-    def forward(self, x: Tensor, *others: Tensor) -> tuple[Any, Sequence[Tensor]]:
+    def forward(self, x: Tensor, *others: Tensor) -> tuple[object, Sequence[Tensor]]:
         states, weights = others[: self.state_count], others[self.state_count :]
         outputs = [x]
         final_states = [torch.empty_like(state) for state in states]

@@ -11,7 +11,7 @@ import copy
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from accelsim.errors import CaptureError
 from accelsim.plain import Document, Values
 
+T = TypeVar("T")
 #: Positional and keyword arguments of one call.
 Inputs = tuple[tuple[Any, ...], Document]
 #: Meta tensors with the real tensors they stand for.
@@ -51,7 +52,7 @@ def _instead_of_accelerator(value: object) -> object:
     return torch.device("meta") if is_accelerator else value
 
 
-def made(factory: Callable[[], Any]) -> Any:
+def made(factory: Callable[[], T]) -> T:
     """What a factory makes on the meta device."""
     with torch.device("meta"), AcceleratorOnMeta():
         return factory()
@@ -88,7 +89,7 @@ def resolve(module: Any, example_inputs: Any) -> tuple[torch.nn.Module, Inputs]:
     return result, (arguments, {**named_inputs, **keywords})
 
 
-def _usual_inputs(module: torch.nn.Module) -> Any:
+def _usual_inputs(module: torch.nn.Module) -> object:
     """Inputs that a module names itself (Lightning's ``example_input_array``, transformers'
     ``dummy_inputs``), or one sample as its first layer takes it.
 
@@ -111,7 +112,7 @@ def _usual_inputs(module: torch.nn.Module) -> Any:
     )
 
 
-def _call_factory(factory: Callable[[], Any]) -> Any:
+def _call_factory(factory: Callable[[], T]) -> T:
     """Call a factory on the meta device; if it cannot work there, for real."""
     try:
         return made(factory)
@@ -127,7 +128,7 @@ def _call_factory(factory: Callable[[], Any]) -> Any:
             ) from error
 
 
-def _arguments(example_inputs: Any) -> Inputs:
+def _arguments(example_inputs: object) -> Inputs:
     if isinstance(example_inputs, Mapping):
         return (), dict(example_inputs)
     if isinstance(example_inputs, Tensor):

@@ -79,11 +79,11 @@ class Row:
 class _Storage:
     """What is known of one block of memory; `handle` keeps its identity from being reused."""
 
-    handle: Any
+    handle: object
     state: bool = False
     writer: int = -1
     saved: bool = False
-    values: dict[Any, Tensor] = field(default_factory=dict)
+    values: dict[tuple[object, ...], Tensor] = field(default_factory=dict)
 
 
 def _identity(x: Tensor) -> int:
@@ -103,7 +103,7 @@ def _moves_nothing(call: Dispatch, outputs: Sequence[Tensor]) -> bool:
     return set(map(_identity, outputs)) <= set(map(_identity, call.inputs))
 
 
-def _value_key(x: Tensor) -> tuple[Any, ...]:
+def _value_key(x: Tensor) -> tuple[object, ...]:
     return (x.storage_offset(), tuple(x.shape), x.stride(), x.dtype)
 
 
@@ -179,19 +179,19 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
         """BACKWARD while the autograd engine runs."""
         return Phase.FORWARD if torch._C._current_graph_task_id() == _OUTSIDE else Phase.BACKWARD  # noqa: SLF001
 
-    def _node_path(self, node: Any) -> str:
+    def _node_path(self, node: torch.autograd.graph.Node) -> str:
         variable = getattr(node, "variable", None)
         if variable is not None:
             return self._storage_names.get(_identity(variable), self.root)
         later = bisect_right(self._moments, node._sequence_nr(), key=lambda moment: moment[0])  # noqa: SLF001
         return self._moments[max(later - 1, 0)][1]
 
-    def _enter(self, module: torch.nn.Module, _arguments: Any) -> None:
+    def _enter(self, module: torch.nn.Module, _arguments: object) -> None:
         unnamed = f"{self._stack[-1]}.{type(module).__name__}"
         self._stack.append(self._paths.get(id(module), unnamed))
         self._mark()
 
-    def _leave(self, _module: torch.nn.Module, _arguments: Any, _output: Any) -> None:
+    def _leave(self, _module: torch.nn.Module, _arguments: object, _output: object) -> None:
         left_path = self._stack.pop()
         if not self.failed and sys.exc_info()[1] is not None:
             self.failed = left_path
@@ -303,7 +303,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
                 keywords["pin_memory"] = False
         return Dispatch(name, overload, args, keywords, tensor_parts((args, keywords)))
 
-    def _values(self, call: Dispatch) -> Any:
+    def _values(self, call: Dispatch) -> object:
         """The operator's real result where all its inputs are known and small; None otherwise."""
         if call.name in {"rand", "randn"}:
             return scalar_draw(call.name, call.args[0])
@@ -320,7 +320,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
         except (RuntimeError, NotImplementedError, TypeError, IndexError):
             return None
 
-    def _run(self, call: Dispatch, values: Any) -> Any:
+    def _run(self, call: Dispatch, values: object) -> object:
         """Run on shapes; where the result's size is data, take it from the known value."""
         tags = call.overload.tags
         if torch.Tag.dynamic_output_shape in tags and call.is_sized_by_data:
@@ -333,7 +333,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
             raise self._depends_on_data(call)
         return self._shapes(call)
 
-    def _shapes(self, call: Dispatch) -> Any:
+    def _shapes(self, call: Dispatch) -> object:
         try:
             return as_laid_out(call, call.overload(*call.args, **call.keywords))
         except (NotImplementedError, RuntimeError):
@@ -366,7 +366,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
             "the branch by one of fixed shape."
         )
 
-    def _remember(self, call: Dispatch, output: Any, values: Any) -> None:
+    def _remember(self, call: Dispatch, output: object, values: object) -> None:
         """Keep known values beside their meta tensors; forget those an unknown write replaced."""
         if values is None:
             for x in call.mutated if call.schema.is_mutable else ():
@@ -378,7 +378,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
 
     # -- rows
 
-    def _record(self, call: Dispatch, output: Any) -> None:
+    def _record(self, call: Dispatch, output: object) -> None:
         outputs = tensor_parts(output)
         if call.name in FREE or _moves_nothing(call, outputs):
             return
