@@ -73,7 +73,10 @@ def gather(call: Call) -> list[Kernel]:
 
 @formula("grid_sampler_2d")
 def grid_sample(call: Call) -> list[Kernel]:
-    """Four pixels looked up for each place and channel, and mixed."""
+    """Four pixels looked up for each place and channel, and mixed.
+
+    Estimate: four products and three sums; the weights, which channels share, are not counted.
+    """
     (image, grid), count = call.inputs, call.outputs[0].elements
     lookup = Kernel(_K.EMBEDDING, (4 * count, 1, image.elements), (grid,), call.outputs)
     return [replace(lookup, flop=7.0 * count, gathered=4.0 * count, waits=(image,))]

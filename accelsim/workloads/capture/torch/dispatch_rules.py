@@ -71,6 +71,8 @@ class Dispatch:
     @property
     def mutated(self) -> list[Tensor]:
         """Tensors among the arguments that the operator writes."""
+        if not self.schema.is_mutable:
+            return []
         arguments = self.arguments
         aliases = ((x.name, x.alias_info) for x in self.schema.arguments)
         return tensor_parts(

@@ -347,13 +347,16 @@ class _RecurrentStack:
         return (outputs[-1], *final_states), saved
 
     def _forward_layer(self, layer: int, reads: Sequence[Tensor]) -> Tensor:
-        """The output of a layer, behind a dropout where another layer follows."""
+        """The output of a layer, behind a dropout where another layer follows.
+
+        Estimate: a training pass keeps the gates and the cell state of every step.
+        """
         width = self.projection or self.hidden
         output = reads[0].new_empty((*reads[0].shape[:2], width * self.directions))
         row = self.recorder.add(
             [self._kernel(reads[0], reads, [output], f"layer{layer}")], self.name
         )
-        if self.is_differentiable:  # gates and cell state of every step, a training pass's reserve
+        if self.is_differentiable:
             row.saved_elements += output.numel() * (self.gates + 1) * self.hidden / width
         if layer + 1 < self.layers and self.dropout:
             operand = self.recorder.operand(output)
@@ -364,7 +367,9 @@ class _RecurrentStack:
     def backward(
         self, gradient: Tensor, saved: Sequence[Tensor], *, needs_input: bool
     ) -> Sequence[Tensor]:
-        """Twice the forward's products; without the input's gradient its share is left out."""
+        """Estimate: twice the forward's products; without the input's gradient its share is left
+        out.
+        """
         outputs, others = saved[: self.layers + 1], saved[self.layers + 1 :]
         weights, states = others[: -self.state_count], others[-self.state_count :]
         results = [torch.empty_like(w) for w in weights]

@@ -369,7 +369,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
     def _remember(self, call: Dispatch, output: object, values: object) -> None:
         """Keep known values beside their meta tensors; forget those an unknown write replaced."""
         if values is None:
-            for x in call.mutated if call.schema.is_mutable else ():
+            for x in call.mutated:
                 self._storage(x).values.clear()
             return
         for x, value in zip(tree_flatten(output)[0], tree_flatten(values)[0], strict=False):
@@ -385,7 +385,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
         arguments = tree_map_only(
             Tensor, lambda x: self.operand(tensor_parts(x)[0]), call.arguments
         )
-        written = outputs or (call.mutated if call.schema.is_mutable else ())
+        written = outputs or call.mutated
         priced = Call(call.name, arguments, tuple(map(self.operand, written)))
         self.add(self._price(call.overload, priced), call.name.rstrip("_"))
 
