@@ -200,7 +200,7 @@ def _local_cpu(facts: CpuFacts, catalogued: Identity[CpuProfile | None]) -> CpuP
     """The same profile as long as nothing changes: what was priced on it is found again."""
     from accelsim.hardware.local import local_cpu_profile
 
-    return local_cpu_profile(facts, catalogued.profile)
+    return local_cpu_profile(facts, catalogued.value)
 
 
 def group_devices(word: str) -> tuple[str, ...]:

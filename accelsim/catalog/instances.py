@@ -60,7 +60,7 @@ def instance_device(sold: Sold, board: DeviceProfile) -> DeviceProfile:
 
 @lru_cache(maxsize=128)
 def _bought(sold: Sold, _name: str, identity: Identity[DeviceProfile]) -> DeviceProfile:
-    board = identity.profile
+    board = identity.value
     share, count = _share(sold, board)
     profile = board
     if share:
