@@ -82,7 +82,7 @@ def data_parallel(
     blocks = staged.sums("block_counts")[:, 0]
     size = staged.updated[:, 0] * staged.setup.gradient_bytes
     buckets = np.clip(np.ceil(size / staged["bucket_bytes"]), 1, blocks).astype(np.int64)
-    overlaps = staged["overlap"].astype(bool)
+    overlaps = staged["overlap"]
     sharded = staged["zero"] == 3
     hidden_in = np.where(overlaps, buckets, 1)
     reduce, gather = _transfers(staged, np.where(sharded, _gathers(staged, blocks), hidden_in))
@@ -122,7 +122,7 @@ def beside(exposed: FloatArray, moved: FloatArray, staged: StagedPlans) -> Float
         staged: The plans.
     """
     lost = staged.setup.communication_share * np.maximum(moved - exposed, 0.0)
-    slowed: FloatArray = exposed + np.where(staged["overlap"].astype(bool), lost, 0.0)
+    slowed: FloatArray = exposed + np.where(staged["overlap"], lost, 0.0)
     return slowed
 
 
@@ -192,7 +192,7 @@ def _fsdp_exposed_s(
     The first block of each pass waits for its weights, each further one only for what is left of
     its transfers once the block before it has computed.
     """
-    overlaps = staged["overlap"].astype(bool)
+    overlaps = staged["overlap"]
     moved = gather_s + reduce_s
     ahead = np.maximum(gather_s - np.where(overlaps, forward_s, 0.0), 0.0)
     behind = np.maximum(moved - np.where(overlaps, backward_s, 0.0), 0.0)
@@ -237,7 +237,7 @@ def _updates(staged: StagedPlans) -> tuple[FloatArray, FloatArray]:
     seconds, joules, fixed = staged.setup.update_per_parameter
     update = most * seconds + np.where(most > 0, fixed, 0.0)
     energy = total * joules * staged.data_ranks * staged["tp"]
-    offloaded = staged["optimizer_offload"].astype(bool)
+    offloaded = staged["optimizer_offload"]
     if not offloaded.any():
         return update, energy
     on_host = most * _host_seconds(staged.setup)

@@ -15,7 +15,7 @@ import numpy as np
 
 from accelsim.plain import Document
 from accelsim.training.candidates import CandidatePlans
-from accelsim.training.plan import RECOMPUTE, SCHEDULES
+from accelsim.training.plan import SCHEDULES
 from accelsim.training.setup import TrainingSetup
 from accelsim.training.stages import StagedPlans
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
@@ -33,7 +33,6 @@ MEMORY_PARTS = (
 )
 _FP32_BYTES = 4.0
 _DUALPIPE = SCHEDULES.index("dualpipe")
-_FULL, _SELECTIVE = RECOMPUTE.index("full"), RECOMPUTE.index("selective")
 
 
 def state_bytes(
@@ -168,7 +167,7 @@ def _held(staged: StagedPlans) -> dict[str, FloatArray]:
     ]
     weight, gradient, optimizer = (sum(pair) for pair in zip(*parts, strict=True))
     shared_tables = tables / staged.data_ranks[:, None]  # each rank holds tables of its own
-    on_device = ~staged["optimizer_offload"].astype(bool)[:, None]
+    on_device = ~staged["optimizer_offload"][:, None]
     copies_held = np.where(staged["schedule"] == _DUALPIPE, 2.0, 1.0)[:, None]
     return {
         "weight_bytes": copies_held * weight + shared_tables * setup.run.precision.held_bytes,
@@ -183,22 +182,14 @@ def _activations(staged: StagedPlans) -> FloatArray:
     Microbatches in flight: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.3; a layer's
     input alone with full recomputation: Chen et al. 2016, arXiv:1604.06174.
     """
-    recompute = staged["recompute"][:, None]
-    saved, selective = staged.sums("saved_bytes"), staged.sums("selective_saved_bytes")
-    saved_per_microbatch = np.select(
-        [recompute == _FULL, recompute == _SELECTIVE],
-        [staged.sums("input_bytes"), selective],
-        saved,
+    saved = staged.sums("saved_bytes")
+    saved_per_microbatch = staged.recomputed(
+        staged.sums("input_bytes"), staged.sums("selective_saved_bytes"), saved
     )
-    again = np.select(
-        [recompute == _FULL, recompute == _SELECTIVE],
-        [staged.sums("again_bytes"), staged.sums("selective_again_bytes")],
-        0.0,
-    )
-    waiting = saved_per_microbatch * in_flight(
-        staged.plans, staged.microbatch_count, saved.shape[1]
-    )
-    on_device = np.where(staged["activation_offload"].astype(bool)[:, None], 0.0, waiting)
+    again = staged.recomputed(staged.sums("again_bytes"), staged.sums("selective_again_bytes"))
+    chunks = in_flight(staged.plans, staged.microbatch_count, saved.shape[1])
+    waiting = saved_per_microbatch * chunks
+    on_device = np.where(staged["activation_offload"][:, None], 0.0, waiting)
     return np.where(on_device > 0, on_device + again, staged.sums("block_saved_bytes"))
 
 
@@ -217,5 +208,5 @@ def _buffers(staged: StagedPlans) -> FloatArray:
     bucket = np.minimum(staged["bucket_bytes"][:, None], staged.sums("parameters") * width)
     sent = np.where(zero >= 2, np.maximum(block, bucket), bucket)
     buffers = sent + np.where(zero == 3, gathered, 0.0)
-    travels = (staged.data_ranks > 1) | staged["optimizer_offload"].astype(bool)
+    travels = (staged.data_ranks > 1) | staged["optimizer_offload"]
     return np.where(travels[:, None], buffers, 0.0)

@@ -14,7 +14,7 @@ from accelsim.training.candidates import CandidatePlans
 from accelsim.training.data_parallel import DataParallel, data_parallel
 from accelsim.training.layers import BlockCosts
 from accelsim.training.memory import worst_memory
-from accelsim.training.plan import RECOMPUTE, SCHEDULES
+from accelsim.training.plan import SCHEDULES
 from accelsim.training.schedules.bubble import dualpipe_bubble_s, zero_bubble_v_bubble_s
 from accelsim.training.setup import TrainingSetup
 from accelsim.training.stages import StagedPlans, stage_table
@@ -33,7 +33,6 @@ TIME_PARTS = (
     "input",
     "other",
 )
-_FULL, _SELECTIVE = RECOMPUTE.index("full"), RECOMPUTE.index("selective")
 _CODES = {name: code for code, name in enumerate(SCHEDULES)}
 #: Parts of a microbatch's passes.
 _WORK = ("compute", "tensor", "context", "expert")
@@ -131,9 +130,8 @@ def stage_times(staged: StagedPlans) -> StageTimes:
     slowest = setup.conditions.slowest_ratio(ranks)[:, None]
     forward, issue_f = _direction(staged, "forward")
     backward, issue_b = _direction(staged, "backward")
-    again = staged["recompute"][:, None] == _FULL
     for name in ("tensor", "context", "expert"):
-        backward[name] = backward[name] + np.where(again, forward[name], 0.0)
+        backward[name] = backward[name] + staged.recomputed(forward[name], 0.0)
     backward["compute"] = backward["compute"] + _again(staged, "compute_s")
     exchange_s = _exchange_s(staged)
     for parts in (forward, backward):
@@ -146,7 +144,7 @@ def stage_times(staged: StagedPlans) -> StageTimes:
     waits = staged.sums("expert_parameters") * setup.run.stack.version.experts_wait > 0
     forward_s = np.where(waits, total_f + issue_f, np.maximum(total_f, issue_f))
     backward_s = np.maximum(sum(backward.values()), issue_b)
-    offloaded = staged["activation_offload"].astype(bool)[:, None]
+    offloaded = staged["activation_offload"][:, None]
     moved_s = np.where(offloaded, staged.sums("saved_bytes") / setup.host_link_bytes_per_s, 0.0)
     return StageTimes(
         np.maximum(forward_s, moved_s),
@@ -159,9 +157,7 @@ def stage_times(staged: StagedPlans) -> StageTimes:
 
 def _again(staged: StagedPlans, name: str) -> FloatArray:
     """What recomputation adds to the backward pass of each stage, shape (k, stages)."""
-    recompute = staged["recompute"][:, None]
-    both = [staged.sums(f"{word}_{name}") for word in ("again", "selective")]
-    return np.select([recompute == _FULL, recompute == _SELECTIVE], both, 0.0)
+    return staged.recomputed(staged.sums(f"again_{name}"), staged.sums(f"selective_{name}"))
 
 
 def _direction(staged: StagedPlans, way: str) -> tuple[dict[str, FloatArray], FloatArray]:
@@ -174,7 +170,7 @@ def _direction(staged: StagedPlans, way: str) -> tuple[dict[str, FloatArray], Fl
     ranks, tensor = staged["tp"][:, None], parts["tensor"]
     hidden = np.maximum(tensor - parts["compute"], 0.0)
     cut_up = tensor / ranks + hidden * (1.0 - 1.0 / ranks)
-    parts["tensor"] = np.where(staged["tensor_overlap"].astype(bool)[:, None], cut_up, tensor)
+    parts["tensor"] = np.where(staged["tensor_overlap"][:, None], cut_up, tensor)
     expert, beside = parts["expert"], np.minimum(parts["expert"], parts["compute"])
     shown = expert - beside * (1.0 - staged.setup.communication_share)
     parts["expert"] = np.where(_hides_experts(staged)[:, None], shown, expert)
@@ -183,9 +179,7 @@ def _direction(staged: StagedPlans, way: str) -> tuple[dict[str, FloatArray], Fl
 
 def _hides_experts(staged: StagedPlans) -> BoolArray:
     """Whether the exchanges of experts run beside another microbatch's computation, shape (k,)."""
-    is_overlapped = staged["expert_overlap"].astype(bool) | (
-        staged["schedule"] == _CODES["dualpipe"]
-    )
+    is_overlapped = staged["expert_overlap"] | (staged["schedule"] == _CODES["dualpipe"])
     hides: BoolArray = is_overlapped & (staged.microbatch_count > 1)
     return hides
 
@@ -255,7 +249,7 @@ def _run_together(parts: dict[str, FloatArray], staged: StagedPlans) -> None:
     apart, (busy, issue) = ways.max(axis=1).sum(axis=0), ways.sum(axis=0)
     seconds, _, fixed = staged.setup.update_per_parameter
     held_s = np.maximum(staged.updated[:, 0] * seconds + fixed, 1e-30)
-    own_s = np.where(staged["optimizer_offload"].astype(bool), 0.0, parts["optimizer"])
+    own_s = np.where(staged["optimizer_offload"], 0.0, parts["optimizer"])
     rows_s = of_unit["update_s"] * own_s / held_s
     update = (rows_s, of_unit["update_issue_s"])
     single = np.maximum.reduce([busy + update[0], issue + update[1], of_unit["copy_s"]])

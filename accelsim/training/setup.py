@@ -24,7 +24,6 @@ from accelsim.option import option
 from accelsim.plain import Document
 from accelsim.training.candidates import CandidatePlans
 from accelsim.training.layers import BlockCosts, block_costs
-from accelsim.training.plan import is_count
 from accelsim.workloads.families.trees import BoostedTreesParameters
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
@@ -86,9 +85,8 @@ class TrainingPlace:
         Raises:
             InvalidValueError: Naming the field.
         """
-        for name in ("gpus", "global_batch"):
-            count = getattr(self, name)
-            if count is not None and not is_count(count):
+        for name, count in (("gpus", self.gpus), ("global_batch", self.global_batch)):
+            if count is not None and count < 1:
                 raise InvalidValueError(name, count, "an integer >= 1")
 
 
@@ -123,19 +121,18 @@ class Conditions:
         Raises:
             InvalidValueError: Naming the field.
         """
-        if not 0 <= self.straggler_fraction < 1:
-            raise InvalidValueError("straggler_fraction", self.straggler_fraction, "0 to 1")
-        if self.loader_samples_per_s is not None and not self.loader_samples_per_s > 0:
-            raise InvalidValueError("loader_samples_per_s", self.loader_samples_per_s, "above 0")
-        if not 0 < self.network_share <= 1:
-            raise InvalidValueError("network_share", self.network_share, "above 0, at most 1")
-        if self.reserve_bytes is not None and not self.reserve_bytes >= 0:
-            raise InvalidValueError("reserve_bytes", self.reserve_bytes, "bytes >= 0")
-        lost = self.fragmentation_fraction
-        if lost is not None and not 0 <= lost < 1:
-            raise InvalidValueError("fragmentation_fraction", lost, "0 to 1")
-        if not self.pue >= 1:
-            raise InvalidValueError("pue", self.pue, "at least 1")
+        loader, reserve = self.loader_samples_per_s, self.reserve_bytes
+        fragmentation = self.fragmentation_fraction
+        for name, is_allowed, allowed in (
+            ("straggler_fraction", 0 <= self.straggler_fraction < 1, "0 to 1"),
+            ("loader_samples_per_s", loader is None or loader > 0, "above 0"),
+            ("network_share", 0 < self.network_share <= 1, "above 0, at most 1"),
+            ("reserve_bytes", reserve is None or reserve >= 0, "bytes >= 0"),
+            ("fragmentation_fraction", fragmentation is None or 0 <= fragmentation < 1, "0 to 1"),
+            ("pue", self.pue >= 1, "at least 1"),
+        ):
+            if not is_allowed:
+                raise InvalidValueError(name, getattr(self, name), allowed)
 
     def slowest_ratio(self, ranks: IntArray | int) -> FloatArray:
         """Time of the slowest of n ranks over the mean.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from accelsim.frozen import frozen
 from accelsim.training.candidates import CandidatePlans
 from accelsim.training.layers import FIELDS, BlockCosts, of_layers
-from accelsim.training.plan import layers_of_chunks
+from accelsim.training.plan import RECOMPUTE, layers_of_chunks
 from accelsim.training.setup import TrainingSetup
 from accelsim.workloads.graph import FloatArray, IntArray
 
@@ -70,6 +70,16 @@ class StagedPlans:
     def sums(self, name: str) -> FloatArray:
         """Sums over the layers of each stage, shape (k, stages)."""
         return self.table[name][self.row]
+
+    def recomputed(
+        self, full: FloatArray, selective: FloatArray | float, none: FloatArray | float = 0.0
+    ) -> FloatArray:
+        """Columns of the plans that recompute all, some and none of the activations, shape (k,
+        stages).
+        """
+        recompute = self["recompute"][:, None]
+        cases = [recompute == RECOMPUTE.index(word) for word in ("full", "selective")]
+        return np.select(cases, [full, selective], none)
 
     @property
     def updated(self) -> FloatArray:

@@ -19,7 +19,6 @@ from accelsim.workloads.graph import IntArray
 
 #: Schedules that are simulated, by name.
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1")
-_Codes = IntArray
 
 
 class StagePass(IntEnum):
@@ -42,9 +41,9 @@ class PipelineOrder:
         microbatch_count: Microbatches.
     """
 
-    kind: _Codes
-    chunk: _Codes
-    microbatch: _Codes
+    kind: IntArray
+    chunk: IntArray
+    microbatch: IntArray
     chunk_count: int
     microbatch_count: int
 
@@ -58,11 +57,11 @@ class PipelineOrder:
         """Whether gradients of weights are passes of their own."""
         return bool((self.kind == StagePass.WEIGHT).any())
 
-    def in_flight(self) -> _Codes:
+    def in_flight(self) -> IntArray:
         """Most chunks of activations that each stage holds at once, shape (stages,)."""
         last = StagePass.WEIGHT if self.has_weight_passes else StagePass.BACKWARD
         change = (self.kind == StagePass.FORWARD).astype(np.int64) - (self.kind == last)
-        most: _Codes = np.cumsum(change, axis=1).max(axis=1)
+        most: IntArray = np.cumsum(change, axis=1).max(axis=1)
         return most
 
 
@@ -79,47 +78,34 @@ def pipeline_order(
         chunk_count: Chunks of layers a stage; more than 1 for the interleaved schedule alone.
 
     Raises:
-        InvalidValueError: If there is no such schedule, or its counts do not fit together.
+        InvalidValueError: If interleaving does not divide the microbatches.
     """
-    _check(schedule, stage_count, microbatch_count, chunk_count)
+    if chunk_count > 1 and microbatch_count % stage_count:
+        allowed = f"a multiple of the {stage_count} stages, as interleaving needs"
+        raise InvalidValueError("microbatch_count", microbatch_count, allowed)
     stages = range(stage_count)
     if schedule == "gpipe":
         steps = [_gpipe(microbatch_count) for _ in stages]
     elif schedule == "zb-h1":
         steps = [_zero_bubble(s, stage_count, microbatch_count) for s in stages]
     else:
-        counts = (stage_count, microbatch_count, chunk_count)
-        steps = [_alternating(s, *counts) for s in stages]
+        steps = [_alternating(s, stage_count, microbatch_count, chunk_count) for s in stages]
     kind, chunk, microbatch = np.stack(steps).transpose(1, 0, 2)
     return PipelineOrder(kind, chunk, microbatch, chunk_count, microbatch_count)
 
 
-def _check(schedule: str, stages: int, microbatches: int, chunks: int) -> None:
-    if schedule not in SCHEDULES:
-        raise InvalidValueError("schedule", schedule, f"one of {', '.join(SCHEDULES)}")
-    for name, count in (("stage_count", stages), ("microbatch_count", microbatches)):
-        if count < 1:
-            raise InvalidValueError(name, count, "at least 1")
-    if chunks < 1 or (chunks > 1 and schedule != "interleaved"):
-        allowed = "1, or more with the interleaved schedule"
-        raise InvalidValueError("chunk_count", chunks, allowed)
-    if chunks > 1 and microbatches % stages:
-        allowed = f"a multiple of the {stages} stages, as interleaving needs"
-        raise InvalidValueError("microbatch_count", microbatches, allowed)
-
-
-def _steps(kind: StagePass, microbatches: _Codes, chunks: _Codes | int = 0) -> _Codes:
+def _steps(kind: StagePass, microbatches: IntArray, chunks: IntArray | int = 0) -> IntArray:
     columns = np.broadcast_arrays(int(kind), chunks, microbatches)
     return np.stack(columns).astype(np.int64)
 
 
-def _gpipe(microbatch_count: int) -> _Codes:
+def _gpipe(microbatch_count: int) -> IntArray:
     every = np.arange(microbatch_count)
     passes = [_steps(StagePass.FORWARD, every), _steps(StagePass.BACKWARD, every)]
     return np.concatenate(passes, axis=1)
 
 
-def _alternating(stage: int, stages: int, microbatches: int, chunks: int) -> _Codes:
+def _alternating(stage: int, stages: int, microbatches: int, chunks: int) -> IntArray:
     """1F1B, and with chunks Megatron-LM's interleaved form of it.
 
     Narayanan et al. 2021, arXiv:2006.09503 (1F1B) and arXiv:2104.04473, section 2.2 (interleaved);
@@ -143,7 +129,7 @@ def _alternating(stage: int, stages: int, microbatches: int, chunks: int) -> _Co
     return np.concatenate([forward[:, :warm_up], pairs, backward[:, steady:]], axis=1)
 
 
-def _zero_bubble(stage: int, stages: int, microbatches: int) -> _Codes:
+def _zero_bubble(stage: int, stages: int, microbatches: int) -> IntArray:
     """ZB-H1: stage s puts s gradients of weights off until it would wait.
 
     Qi et al. 2024, arXiv:2401.10241.
