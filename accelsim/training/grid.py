@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -182,7 +181,7 @@ def _cuts(setup: TrainingSetup, fixed: Values) -> Iterator[tuple[int, int, int, 
             yield tp, cp, ep, bool(sp)
 
 
-def _narrowed(axes: Values, fixed: Values) -> dict[str, list[Any]]:
+def _narrowed(axes: Values, fixed: Values) -> Document:
     """Values of fields, of those that are fixed the one."""
     return {name: [fixed[name]] if name in fixed else axis for name, axis in axes.items()}
 

@@ -9,8 +9,6 @@ stage.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from accelsim.plain import Document
@@ -36,15 +34,15 @@ _DUALPIPE = SCHEDULES.index("dualpipe")
 
 
 def state_bytes(
-    parameter_count: Any,
-    zero: Any,
-    ranks: Any,
+    parameter_count: FloatArray | float,
+    zero: IntArray | int,
+    ranks: IntArray | int,
     *,
     weight_bytes: float = 2.0,
-    gradient_bytes: Any = 2.0,
+    gradient_bytes: FloatArray | float = 2.0,
     optimizer_bytes: float = 12.0,
-    trained_count: Any | None = None,
-) -> tuple[Any, Any, Any]:
+    trained_count: FloatArray | float | None = None,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Weights, gradients and optimizer states of one rank.
 
     Rajbhandari et al. 2020, arXiv:1910.02054, figure 1 and table 1: 2 + 2 + 12 bytes a parameter

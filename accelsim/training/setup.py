@@ -162,7 +162,7 @@ class TrainingSetup:
     cluster: Cluster | None
     device_count: int
     conditions: Conditions = field(default_factory=Conditions)
-    _units: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    _units: dict[tuple[int, ...], int] = field(default_factory=dict)
     _runs: list[ResolvedRun] = field(default_factory=list)
     _costs: dict[int, BlockCosts] = field(default_factory=dict)
 

@@ -11,20 +11,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.capacity.answer import FleetAnswer
+from accelsim.capacity.answer import CapacityPlan, FleetAnswer
 from accelsim.estimation.estimate_many import SHAPE_COLUMNS, empty_columns, estimate_many
 from accelsim.exploration.sweeps.functions import answer
 from accelsim.exploration.sweeps.points import PointGroup
 from accelsim.exploration.sweeps.spec import SweepSpec
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
+from accelsim.result import Result
 from accelsim.serving.result import PERCENTILES, ServingResult
 from accelsim.training.estimate import TrainingEstimate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _ASKED = "asked_"
 _NUMBERS = frozenset(("float", "float | None", "int", "int | None"))
@@ -111,7 +115,7 @@ def compute(batch: PointBatch) -> Part:
     return Part(sink.getvalue().to_pybytes(), errors, time.process_time() - start)
 
 
-def _arrow(column: Any) -> Any:
+def _arrow(column: NDArray[Any]) -> pa.Array:
     import pyarrow as pa
 
     if column.dtype == object:
@@ -174,7 +178,7 @@ def _refused(group: PointGroup) -> Values:
     return row
 
 
-def _asked_alone(group: PointGroup) -> tuple[Any, str]:
+def _asked_alone(group: PointGroup) -> tuple[Result | None, str]:
     """The answer of a point and why there is none."""
     try:
         sizes = {name: int(column[0]) for name, column in group.sizes.items()}
@@ -188,7 +192,7 @@ def _asked_alone(group: PointGroup) -> tuple[Any, str]:
 def _row(group: PointGroup) -> Document:
     """The answer of one point of a function that is no estimate, unknown figures NaN."""
     result, reason = _asked_alone(group)
-    figures = {} if result is None else dict(_FIGURES[group.of](result))
+    figures = {} if result is None else dict(_figures(result))
     columns = {
         name: _column(figures.get(name), is_number=is_number)
         for name, is_number in _answer_columns(group.of)
@@ -198,7 +202,7 @@ def _row(group: PointGroup) -> Document:
 
 def _answer_columns(function: str) -> Iterator[tuple[str, bool]]:
     """Columns of an answer, and whether they are numbers."""
-    kind: Any = {"train": TrainingEstimate, "serve": ServingResult, "plan": FleetAnswer}[function]
+    kind = {"train": TrainingEstimate, "serve": ServingResult, "plan": FleetAnswer}[function]
     for field in fields(kind):
         if field.type in _NUMBERS or field.type in _WORDS:
             yield field.name, field.type in _NUMBERS
@@ -208,7 +212,10 @@ def _answer_columns(function: str) -> Iterator[tuple[str, bool]]:
         yield from (("fleet", False), ("conflicts", False))
 
 
-def _flat(result: Any) -> Iterator[tuple[str, Any]]:
+def _figures(result: Result) -> Iterator[tuple[str, object]]:
+    if isinstance(result, CapacityPlan):
+        yield from _of_plan(result)
+        return
     for name, value in result.figures().items():
         if isinstance(value, Mapping):
             yield from ((f"{name}.{key}", figure) for key, figure in value.items())
@@ -216,15 +223,9 @@ def _flat(result: Any) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _of_plan(result: Any) -> Iterator[tuple[str, Any]]:
+def _of_plan(result: CapacityPlan) -> Iterator[tuple[str, object]]:
     yield "conflicts", ", ".join(result.conflicts)
     if result.recommended is not None:
         yield from result.recommended.to_dict().items()
         offers = result.recommended.offers
-        yield (
-            "fleet",
-            " + ".join(f"{offer_count.count} x {offer_count.offer}" for offer_count in offers),
-        )
-
-
-_FIGURES = {"train": _flat, "serve": _flat, "plan": _of_plan}
+        yield "fleet", " + ".join(f"{entry.count} x {entry.offer}" for entry in offers)

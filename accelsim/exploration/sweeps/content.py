@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 import accelsim
 from accelsim import catalog
@@ -36,7 +35,7 @@ _PARAMETERS = ("class/*", "stacks/*", "engines/*", "EVIDENCE.json")
 _OWN = "*.[yj]*"
 
 
-def content_hashes(values: Mapping[str, Iterable[Any]]) -> dict[str, str]:
+def content_hashes(values: Mapping[str, Iterable[object]]) -> dict[str, str]:
     """Hash of each device (with its overlay) and model of a sweep, by its name, as results carry
     them, of each cluster and scenario, and of what all points share: prices and parameters, and
     the catalogue that a scenario chooses from. Empty for what does not exist, which becomes

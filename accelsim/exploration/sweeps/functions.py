@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Literal
 
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import EstimateKeywords, PriceChoice, RunOptions
@@ -130,19 +130,21 @@ def _plan(point: Document) -> Result:
     return plan(content)
 
 
-def _set(content: Any, path: list[str], value: Any) -> None:
+def _set(content: object, path: list[str], value: object) -> None:
     """Put a value at a path of mappings and lists; mappings that are missing are made."""
     head, *tail = path
-    key: Any = int(head) if isinstance(content, list) and head.isdigit() else head
-    is_there = key < len(content) if isinstance(key, int) else isinstance(content, dict)
-    if not is_there:
-        raise InvalidValueError("scenario", ".".join(path), "a path of the scenario")
-    if not tail:
-        content[key] = value
-        return
     if isinstance(content, dict):
-        content.setdefault(key, {})
-    _set(content[key], tail, value)
+        if tail:
+            _set(content.setdefault(head, {}), tail, value)
+        else:
+            content[head] = value
+    elif isinstance(content, list) and head.isdigit() and int(head) < len(content):
+        if tail:
+            _set(content[int(head)], tail, value)
+        else:
+            content[int(head)] = value
+    else:
+        raise InvalidValueError("scenario", ".".join(path), "a path of the scenario")
 
 
 _ANSWERS = {"estimate": _estimate, "train": _train, "serve": _serve, "plan": _plan}

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,7 @@ class PointGroup:
     count: int
 
     @classmethod
-    def of_point(cls, of: str, fields: Values, sizes: Mapping[str, IntArray]) -> Any:
+    def of_point(cls, of: str, fields: Values, sizes: Mapping[str, IntArray]) -> Self:
         """A group whose sizes are all in columns, one of each point at least.
 
         Args:
@@ -180,7 +180,7 @@ def _unit_draws(spec: SweepSpec, names: list[str]) -> Iterator[FloatArray]:
     yield from drawn.T
 
 
-def _placed(values: Range | list[Scalar], unit: FloatArray) -> Any:
+def _placed(values: Range | list[Scalar], unit: FloatArray) -> NDArray[Any]:
     """What numbers from 0 to 1 stand for: values of a range, or places in a list."""
     if isinstance(values, list):
         places = np.minimum((unit * len(values)).astype(np.int64), len(values) - 1)
@@ -204,7 +204,7 @@ def _are_sizes(name: str, values: Range | list[Scalar]) -> bool:
     return values.is_whole and values.low >= 0
 
 
-def _alike(columns: list[Any], count: int) -> tuple[IntArray, list[int]]:
+def _alike(columns: list[NDArray[Any]], count: int) -> tuple[IntArray, list[int]]:
     """Points in an order that has those together whose columns are equal, and where each such
     group starts, with the end of the last.
     """
@@ -217,7 +217,7 @@ def _alike(columns: list[Any], count: int) -> tuple[IntArray, list[int]]:
     return order, np.flatnonzero(np.diff(group[order], prepend=-1, append=-1)).tolist()
 
 
-def _numbers(values: Range | list[Scalar], drawn: Any) -> IntArray:
+def _numbers(values: Range | list[Scalar], drawn: NDArray[Any]) -> IntArray:
     """Sizes of what was drawn."""
     numbers: IntArray = drawn if isinstance(values, Range) else np.array(values)[drawn]
     return numbers.astype(np.int64)
