@@ -110,13 +110,13 @@ def _emit_estimate(
         plain = estimate_run(model, profile, replace(run, learned=None), price)
     if options.operators != "10":
         result = _with_operators(result, model, profile, options.operators, run)
-    output.emit(
+    output.emit_learned(
         result,
         partial(estimate_view, device=profile),
+        plain,
         rows=[_scalars(result)],
         page=lambda _, command: _page(command, model, result, profile, run, price),
         chart=partial(_operator_bars, result),
-        plain=plain,
     )
 
 

@@ -22,7 +22,7 @@ from accelsim.errors import InvalidValueError, OutputError
 from accelsim.files.formats import OutputFormat
 from accelsim.frozen import frozen
 from accelsim.option import option
-from accelsim.plain import Rows, Values
+from accelsim.plain import Rows
 from accelsim.result import Result
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from accelsim.report.page import Page
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Result)
 #: Width of tables that go to a file or a pipe.
 _FILE_WIDTH = 100
 #: Text of tables is shown as it is.
@@ -110,7 +111,6 @@ class ResultWriter:
         note: str = "",
         page: Callable[[Any, str], Page] | None = None,
         chart: Callable[[], Bars] | None = None,
-        plain: Result | None = None,
     ) -> None:
         """Write a result in the chosen format, and its page where one is wanted.
 
@@ -122,10 +122,8 @@ class ResultWriter:
             note: What a reader of the table should know; left out when quiet.
             page: Makes the page of the plain values and the command; `result_page` where None.
             chart: Makes what a picture shows.
-            plain: The result without the user's own runs, whose changes are shown first; None where
-                none were asked for.
         """
-        data = _plain_data(result, plain)
+        data: Any = result.to_dict() if isinstance(result, Result) else result
         flat = rows if rows is not None else [data] if isinstance(data, Mapping) else data
         if self.report is not None:
             self._write_page(data, self.report, page)
@@ -142,8 +140,36 @@ class ResultWriter:
         else:
             from accelsim.report.listing import Listing
 
-            table = Listing.of(view, flat) if isinstance(view, str) else view(result)
-            self._draw(table if plain is None else _with_changes(table, data), note)
+            self._draw(Listing.of(view, flat) if isinstance(view, str) else view(result), note)
+
+    def emit_learned(
+        self,
+        result: R,
+        view: Callable[[R], RenderableType],
+        plain: Result | None,
+        **how: Any,
+    ) -> None:
+        """Write a result, and before it what the user's own runs changed of it.
+
+        Args:
+            result: The result.
+            view: Makes its table.
+            plain: The result without those runs; None where none were asked for.
+            how: What else `emit` takes.
+        """
+        if plain is None:
+            self.emit(result, view, **how)
+            return
+        from rich.console import Group
+
+        from accelsim.report.learning import changes, changes_view
+
+        changed = changes(plain.metrics, result.metrics)
+
+        def table(_: object) -> RenderableType:
+            return Group(changes_view(changed), "", view(result))
+
+        self.emit(result.to_dict() | {"learned": changed}, table, **how)
 
     def _write_page(self, data: Any, path: Path, page: Callable[[Any, str], Page] | None) -> None:
         from accelsim.files.formats import plain_values
@@ -249,26 +275,6 @@ def with_output(command: Callable[..., None], *, hands_over: bool = False) -> Ca
 
 #: `with_output` of a command whose result can be carried out.
 with_handover = partial(with_output, hands_over=True)
-
-
-def _plain_data(result: object, plain: Result | None) -> Any:
-    """What JSON holds of a result, with what the user's own runs changed of it."""
-    if not isinstance(result, Result):
-        return result
-    if plain is None:
-        return result.to_dict()
-    from accelsim.report.learning import changes
-
-    return result.to_dict() | {"learned": changes(plain.metrics, result.metrics)}
-
-
-def _with_changes(table: RenderableType, data: Values) -> RenderableType:
-    """A table below what the user's own runs changed."""
-    from rich.console import Group
-
-    from accelsim.report.learning import changes_view
-
-    return Group(changes_view(data["learned"]), "", table)
 
 
 def _named_format(writer: ResultWriter) -> ResultWriter:

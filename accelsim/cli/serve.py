@@ -139,7 +139,8 @@ def serve(
 
     names = {"workload": result.workload, "device": result.device, "engine": result.engine}
     figures = {name: metric.value for name, metric in result.metrics.items()}
-    output_writer.emit(result, serving_view, rows=[names | figures], page=page, plain=plain)
+    rows = [names | figures]
+    output_writer.emit_learned(result, serving_view, plain, rows=rows, page=page)
     end_if_partial(result.warnings)
 
 

@@ -170,7 +170,7 @@ def _emit(
     def page(document: Document, command: str) -> Page:
         return training_page(document, command, result.iteration, **limits)
 
-    output.emit(result, training_view, rows=[row], page=page, plain=plain)
+    output.emit_learned(result, training_view, plain, rows=[row], page=page)
 
 
 def _plan(plan: str | None, **options: object) -> str:
