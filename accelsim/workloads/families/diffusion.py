@@ -70,11 +70,7 @@ def write_latent_diffusion(b: GraphBuilder, p: LatentDiffusionParameters, shape:
     size = (shape.image_size or p.image_size) // LATENT_FACTOR
     x = b.input(shape.batch, p.latent_channels, size, size)
     context = b.input(shape.batch, p.context_len, p.context_width)
-    time = two_layers(b, b.input(shape.batch, p.channels[0]), 4 * p.channels[0], "time_embedding")
-    if p.added_width:
-        added = b.input(shape.batch, p.added_width)
-        time = b.add(time, two_layers(b, added, 4 * p.channels[0], "add_embedding"))
-    time = b.activation(time, "silu")
+    time = _time_embedding(b, p, shape.batch)
     levels = list(zip(p.channels, p.transformer_layers, p.heads, strict=True))
 
     def block(x: Tensor, level: tuple[int, int, int], index: int) -> Tensor:
@@ -104,6 +100,15 @@ def write_latent_diffusion(b: GraphBuilder, p: LatentDiffusionParameters, shape:
                 x = block(b.concat([x, skips.pop()]), level, index)
             x = _upsampled(b, x) if depth + 1 < len(levels) else x
     _finish(b, x, p.latent_channels)
+
+
+def _time_embedding(b: GraphBuilder, p: LatentDiffusionParameters, batch: int) -> Tensor:
+    """The time, and what is added to it, as residual blocks take them: (batch, width)."""
+    width = 4 * p.channels[0]
+    time = two_layers(b, b.input(batch, p.channels[0]), width, "time_embedding")
+    if p.added_width:
+        time = b.add(time, two_layers(b, b.input(batch, p.added_width), width, "add_embedding"))
+    return b.activation(time, "silu")
 
 
 def two_layers(b: GraphBuilder, x: Tensor, width: int, name: str) -> Tensor:
