@@ -264,7 +264,8 @@ def occupancy(replicas: Sequence[Scheduler]) -> dict[str, float | None]:
 
 
 def _falls_behind(times: RequestTimes, ended: float, span_s: float) -> bool:
-    """Whether waits grow from quarter to quarter, or fewer than half have ended; see `trust`.
+    """Whether waits grow from quarter to quarter, or fewer than half have ended; see `trust`
+    (Loynes, 1962).
 
     Args:
         times: Times of the requests, by arrival.

@@ -45,7 +45,8 @@ def draw_lengths(
 
 
 def _drawn(form: str, text: str, count: int, generator: np.random.Generator) -> FloatArray:
-    """Draws of a form with its parameters.
+    """Draws of a form with its parameters; the median of a log-normal distribution is the
+    exponential of the mean of ln (Law, Simulation Modeling and Analysis, 2015).
 
     Raises:
         KeyError: If there is no such form.
