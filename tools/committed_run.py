@@ -35,11 +35,7 @@ def write_committed_run(run: CalibrationRun, folder: Path) -> None:
         run: What `accelsim calibrate` measured.
         folder: Where ``operators.parquet`` and ``run.json`` go.
     """
-    rows = [
-        _columns(row)
-        for row in run.rows
-        if row.time_s is not None and row.details.get("undisturbed", True)
-    ]
+    rows = [_columns(row) for row in run.rows if row.time_s is not None and row.is_undisturbed]
     about = {
         "run_hash": run.digest,
         "environment": dict(run.environment),

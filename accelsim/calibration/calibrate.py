@@ -6,6 +6,7 @@ stay as they are.
 
 from __future__ import annotations
 
+import re
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +21,14 @@ from accelsim.calibration.cpu_fit import (
     fit_kernels,
     kernel_rows,
 )
-from accelsim.calibration.environment import describe, differences, machine_name
+from accelsim.calibration.environment import describe, differences
 from accelsim.calibration.files import write_json
-from accelsim.calibration.held_out import HeldOut
+from accelsim.calibration.held_out import ErrorGroup, HeldOut
+from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.noise import refuse_noise
 from accelsim.calibration.overlay import write_overlay
 from accelsim.calibration.run_file import CalibrationRun
-from accelsim.confidence.residual import FamilyResidual
+from accelsim.confidence.residual import FamilyResidual, family_rows, size_range
 from accelsim.cost.cpu import cpu_parameters
 from accelsim.cost.cpu.calibrated import kernels_document
 from accelsim.cost.cpu.fitted_kernels import FittedKernels
@@ -40,18 +42,13 @@ from accelsim.workloads.graph import FloatArray
 if TYPE_CHECKING:
     from accelsim.hardware.profile import CpuProfile
 
-__all__ = [
-    "Calibration",
-    "cpu_profile",
-    "fit_run",
-    "framework_times",
-    "held_out",
-    "operator_errors",
-    "refuse_noise",
-    "refuse_other_machine",
-    "write_calibration",
-]
-
+#: Kernels whose start measures a class parameter: their median.
+_STARTED_KERNELS = {
+    "eager_dispatch_s": ("relu", "add", "mul", "sub", "mul_scalar", "neg"),
+    "eager_contraction_s": ("linear_thin",),
+    "eager_conv_s": ("conv",),
+}
+_UNIT_BYTES = {"K": 1024.0, "M": 1024.0**2}
 _DEFAULT_CACHES = (32.0 * 2**10, 2.0**20, 32.0 * 2**20)
 
 
@@ -87,7 +84,7 @@ def fit_run(
     Raises:
         InvalidValueError: If the run is a GPU's, has too few rows, or the machine was too busy.
     """
-    if not str(run.settings.get("device", "cpu")).startswith("cpu"):
+    if run.is_of_gpu:
         raise InvalidValueError("device", run.settings.get("device"), "a run measured on a CPU")
     if not despite_noise:
         refuse_noise(run)
@@ -108,66 +105,32 @@ def caches(environment: Values) -> tuple[float, float, float]:
     """
     sizes = {}
     for level, text in dict(environment.get("cpu_caches") or {}).items():
-        digits, unit = str(text)[:-1], str(text)[-1:].upper()
-        if digits.isdigit() and unit in {"K", "M"}:
-            sizes[level] = float(digits) * (1024.0 if unit == "K" else 1024.0**2)
-    first, second, last = _DEFAULT_CACHES
-    l2 = sizes.get("L2", second)
-    return sizes.get("L1", first), l2, sizes.get("L3", max(l2, last))
+        if size := re.fullmatch(r"(\d+)([KM])", str(text).upper()):
+            sizes[level] = float(size[1]) * _UNIT_BYTES[size[2]]
+    default_l1, default_l2, default_l3 = _DEFAULT_CACHES
+    l2 = sizes.get("L2", default_l2)
+    return sizes.get("L1", default_l1), l2, sizes.get("L3", max(l2, default_l3))
 
 
 def held_out(calibration: Calibration) -> HeldOut:
     """Every row by the fit of the cross-validation that has not seen its shape."""
-    rows = calibration.rows
-    return HeldOut(
-        [case.key for case in rows.cases],
-        [case.family for case in rows.cases],
-        rows.times_s,
-        calibration.errors,
-    )
-
-
-def framework_times(calibration: Calibration) -> dict[str, float]:
-    """What the fit says of the framework, in seconds by name."""
-    return {"compiled_call_s": calibration.kernels.compiled_call_s}
+    return HeldOut(calibration.rows.cases, calibration.rows.times_s, calibration.errors)
 
 
 def operator_errors(calibration: Calibration) -> list[Document]:
-    """Held-out errors by family and thread count, then over everything.
-
-    Returns:
-        Rows with family, threads, dtype ("all"), rows, mape_fraction, median_fraction,
-        p90_fraction.
+    """Held-out errors by thread count: of each family, of each format and state of the weights,
+    and of all; rows as `HeldOut.error_rows` gives them.
     """
-    errors = np.abs(np.expm1(-calibration.errors))
-    cases = calibration.rows.cases
-    groups: dict[tuple[str, int, str], list[int]] = {}
-    for index, case in enumerate(cases):
-        state = f"{case.dtype} {'cold' if case.cold else 'hot'}"
-        for key in (
-            (case.family, case.threads, "all"),
-            ("all", case.threads, state),
-            ("all", case.threads, "all"),
-        ):
-            groups.setdefault(key, []).append(index)
-    table = []
-    for (family, threads, dtype), places in sorted(
-        groups.items(), key=lambda item: (item[0][1], item[0][0], item[0][2])
-    ):
-        known = errors[places][np.isfinite(errors[places])]
-        if len(known):
-            figures = (float(known.mean()), float(np.median(known)), float(np.quantile(known, 0.9)))
-            names = ("mape_fraction", "median_fraction", "p90_fraction")
-            table.append(
-                {
-                    "family": family,
-                    "threads": threads,
-                    "dtype": dtype,
-                    "rows": len(known),
-                    **dict(zip(names, figures, strict=True)),
-                }
-            )
-    return table
+    return held_out(calibration).error_rows(_error_groups)
+
+
+def _error_groups(case: Case) -> tuple[ErrorGroup, ...]:
+    state = f"{case.dtype} {'cold' if case.cold else 'hot'}"
+    return (
+        (case.threads, case.family, "all"),
+        (case.threads, "all", state),
+        (case.threads, "all", "all"),
+    )
 
 
 def write_calibration(calibration: Calibration, folder: Path) -> tuple[Path, Path]:
@@ -185,7 +148,7 @@ def write_calibration(calibration: Calibration, folder: Path) -> tuple[Path, Pat
     """
     run = calibration.run
     origin = {
-        "machine": machine_name(run.environment),
+        "machine": run.machine,
         "environment": {
             k: run.environment.get(k)
             for k in ("device_name", "torch_version", "onednn_version", "measured_at")
@@ -194,7 +157,7 @@ def write_calibration(calibration: Calibration, folder: Path) -> tuple[Path, Pat
         "rows": len(calibration.rows.cases),
     }
     try:
-        overlay = write_overlay(_overlay(calibration, origin), folder)
+        overlay = write_overlay(_overlay(calibration), folder)
     except OSError as error:
         raise OutputError(f"{folder} cannot be written: {error.strerror}.") from None
     path = folder / f"{calibration.name}.kernels.json"
@@ -202,14 +165,14 @@ def write_calibration(calibration: Calibration, folder: Path) -> tuple[Path, Pat
     return overlay, path
 
 
-def _overlay(calibration: Calibration, origin: Values) -> FittedParameters:
-    date = str(calibration.run.environment.get("measured_at") or "")[:10] or "unknown"
+def _overlay(calibration: Calibration) -> FittedParameters:
+    run = calibration.run
     return FittedParameters(
         device=calibration.name,
         device_class="cpu",
-        date=date,
-        data=f"operators measured on {origin['machine']}, run {origin['run_hash']}",
-        rows=int(origin["rows"]),
+        date=run.date,
+        data=run.source,
+        rows=len(calibration.rows.cases),
         parameters=to_si(_starts(calibration.kernels)),
         families=_families(calibration),
         held_out=held_out(calibration).error(),
@@ -221,51 +184,36 @@ def _starts(kernels: FittedKernels) -> dict[str, float]:
     """Class parameters that the kernels' coefficients measure directly: what it costs to start an
     operator.
     """
-    one = {
-        kernel: fit
-        for (kernel, dtype, threads), fit in kernels.fits.items()
-        if dtype == "fp32" and threads == 1
-    }
-    light = [
-        one[name].coefficients[0]
-        for name in ("relu", "add", "mul", "sub", "mul_scalar", "neg")
-        if name in one
-    ]
-    starts = {"eager_dispatch_s": statistics.median(light) if light else None}
-    for name, kernel in (("eager_contraction_s", "linear_thin"), ("eager_conv_s", "conv")):
-        starts[name] = one[kernel].coefficients[0] if kernel in one else None
-    default = cpu_parameters()
-    return {
-        name: float(value) if value else getattr(default, name) for name, value in starts.items()
-    }
+    starts = {}
+    for name, kernel_names in _STARTED_KERNELS.items():
+        keys = [(kernel, "fp32", 1) for kernel in kernel_names]
+        times = [kernels.fits[key].coefficients[0] for key in keys if key in kernels.fits]
+        measured_s = float(statistics.median(times)) if times else 0.0
+        starts[name] = measured_s or float(getattr(cpu_parameters(), name))
+    return starts
 
 
 def _families(calibration: Calibration) -> dict[str, FamilyResidual]:
     """Held-out residuals by operator kind and format, as the intervals take them."""
-    from accelsim.confidence.residual import family_rows
-
     graph = calibration.rows.graph
     errors = calibration.errors
     families = {}
-    for name, places in family_rows(graph).items():
-        own = places[np.isfinite(errors[places])]
-        if len(own) < 8:
+    for name, family_indices in family_rows(graph).items():
+        rows = family_indices[np.isfinite(errors[family_indices])]
+        if len(rows) < 8:
             continue
-        ape = np.abs(np.expm1(-errors[own]))
-        sigma = float(np.quantile(np.abs(errors[own]), 0.9) / 1.645)
-        shared = min(sigma, abs(float(np.median(errors[own]))))
-        flop, size = (
-            tuple(np.quantile(x[own], (0.01, 0.99)).tolist()) for x in (graph.flop, graph.bytes)
-        )
+        log_ratio = errors[rows]
+        ape = np.abs(np.expm1(-log_ratio))
+        sigma = float(np.quantile(np.abs(log_ratio), 0.9) / 1.645)
         families[name] = FamilyResidual(
-            len(own),
-            sigma,
-            sigma,
-            shared,
-            float(np.median(ape)),
-            float(np.quantile(ape, 0.9)),
-            flop,
-            size,
+            rows=len(rows),
+            log_sigma=sigma,
+            long_log_sigma=sigma,
+            shared_log_sigma=min(sigma, abs(float(np.median(log_ratio)))),
+            median_ape_fraction=float(np.median(ape)),
+            p90_ape_fraction=float(np.quantile(ape, 0.9)),
+            flop=size_range(graph.flop[rows]),
+            bytes=size_range(graph.bytes[rows]),
         )
     return families
 
@@ -291,7 +239,7 @@ def refuse_other_machine(run: CalibrationRun, path: Path) -> None:
     Raises:
         InvalidValueError: If machine or software differ; names the differences.
     """
-    differing = differences(run.environment, describe(str(run.settings.get("device", "cpu"))))
+    differing = differences(run.environment, describe(run.device))
     if differing:
         remedy = (
             "Fit it there, or name the device it describes with --name. "

@@ -45,6 +45,8 @@ _DRIFT_FRACTION = 0.1
 _KEPT_HEAP = "glibc.malloc.trim_threshold=1099511627776:glibc.malloc.mmap_threshold=1099511627776"
 _FEW_FAULTS = 16.0
 _QUIET_FRACTION = 0.05
+#: Figures of `summary`, in the order of a table.
+SUMMARY_FIGURES = ("mape_fraction", "median_fraction", "max_fraction", "coverage_fraction")
 #: Networks of the check, their batches in inference, the last in every format and thread count, and
 #: at which batch they are trained too.
 _NETWORKS = Path(__file__).with_name("check_list.csv")
@@ -219,20 +221,20 @@ def predict(
     """
     cases = list(cases)
     # neither threads nor heap change the graph
-    graphs = [replace(case, threads=1, heap="default") for case in cases]
-    alike = grouped(range(len(cases)), graphs.__getitem__)
-    predictions: dict[int, FrozenPrediction] = {}
-    for places in alike.values():
-        graph = graph_of(cases[places[0]])
-        predictions |= {
-            place: _predict(cases[place], graph, profile, parameters) for place in places
-        }
-    return [predictions[place] for place in range(len(cases))]
+    alike = grouped(cases, lambda case: replace(case, threads=1, heap="default"))
+    predictions: dict[CheckCase, FrozenPrediction] = {}
+    for group in alike.values():
+        graph = graph_of(group[0])
+        predictions |= {case: _predict(case, graph, profile, parameters) for case in group}
+    return [predictions[case] for case in cases]
 
 
 def _predict(
     case: CheckCase, graph: OperatorGraph, profile: CpuProfile, parameters: CpuParameters
 ) -> FrozenPrediction:
+    """Estimate: ln(true / predicted) is normal, with the spread of the rows and that of a whole run
+    as independent parts.
+    """
     from accelsim.confidence.residual import run_log_sigma
     from accelsim.cost.cpu import cost_cpu
 
@@ -287,40 +289,32 @@ def measure_model(
 
 def _timings(case: CheckCase, budget_s: float, device: str) -> list[Document]:
     """Timings of as many processes as it takes."""
-    timings = [_timed(case, budget_s, device)]
-    first = timings[0]
-    is_drawn = device == "cpu" and case.heap == "default"
-    if is_drawn and (first["minor_faults"] > _FEW_FAULTS or _spread(first) > _QUIET_FRACTION):
+    timing = _timed(case, budget_s, device)
+    timings = [timing]
+    if device != "cpu" or case.heap == "kept":
+        return timings
+    spread = timing["mean_s"] / timing["time_s"] - 1.0
+    if timing["minor_faults"] > _FEW_FAULTS or spread > _QUIET_FRACTION:
         while len(timings) < _MOST_PROCESSES and not _is_settled(timings):
             timings.append(_timed(case, _FURTHER_BUDGET * budget_s, device))
     return timings
 
 
-def _spread(timing: Values) -> float:
-    """How far the mean of the repeats is above the best."""
-    return float(timing["mean_s"]) / float(timing["time_s"]) - 1.0
-
-
 def _is_settled(timings: Sequence[Values]) -> bool:
     """Whether the mean of the processes is known well enough."""
-    times = [float(timing["mean_s"]) for timing in timings]
-    if len(times) < _PROCESSES:
+    if len(timings) < _PROCESSES:
         return False
-    return statistics.stdev(times) / math.sqrt(len(times)) <= _ERROR_FRACTION * statistics.fmean(
-        times
-    )
+    times = [float(timing["mean_s"]) for timing in timings]
+    standard_error = statistics.stdev(times) / math.sqrt(len(times))
+    return standard_error <= _ERROR_FRACTION * statistics.fmean(times)
 
 
 def _timed(case: CheckCase, budget_s: float, device: str) -> Document:
     """The timing of one process, which is given up after two minutes on a CPU and ten on a GPU,
     where compiling takes that long.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "accelsim.calibration.model_timer",
-        json.dumps({**asdict(case), "budget_s": budget_s, "device": device}),
-    ]
+    settings = json.dumps({**asdict(case), "budget_s": budget_s, "device": device})
+    command = [sys.executable, "-m", "accelsim.calibration.model_timer", settings]
     limit_s = 120.0 if device == "cpu" else 600.0
     limits = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
     environment = {name: value for name, value in os.environ.items() if name not in limits}
@@ -341,10 +335,6 @@ def _timed(case: CheckCase, budget_s: float, device: str) -> Document:
 
 class MeasurementError(AccelsimError):
     """A model of the check could not be measured."""
-
-
-# -- freezing and reporting
-# ------------------------------------------------------------------------------------------
 
 
 def freeze(predictions: Sequence[FrozenPrediction], origin: Values) -> Document:
@@ -377,12 +367,7 @@ def read_frozen(document: Values, path: str) -> list[FrozenPrediction]:
     try:
         return [
             FrozenPrediction(
-                CheckCase(
-                    **{name: row[name] for name in CheckCase.__dataclass_fields__ if name in row}
-                ),
-                **{
-                    name: row[name] for name in FrozenPrediction.__dataclass_fields__ if name in row
-                },
+                **_fields(FrozenPrediction, row), case=CheckCase(**_fields(CheckCase, row))
             )
             for row in document["predictions"]
         ]
@@ -390,17 +375,21 @@ def read_frozen(document: Values, path: str) -> list[FrozenPrediction]:
         raise ProfileError(path, [f"predictions: {error}"]) from None
 
 
+def _fields(kind: type[CheckCase | FrozenPrediction], row: Values) -> Document:
+    """Those fields of a class that a row has."""
+    return {name: row[name] for name in kind.__dataclass_fields__ if name in row}
+
+
 def summary(results: Sequence[CheckResult]) -> Document:
     """Mean, median and largest error, and the share of intervals that hold their measurement; None
     without results.
     """
     errors = [abs(r.error_fraction) for r in results if r.error_fraction is not None]
-    names = ("mape_fraction", "median_fraction", "max_fraction", "coverage_fraction")
     if not errors:
-        return {"count": 0} | dict.fromkeys(names)
+        return {"count": 0} | dict.fromkeys(SUMMARY_FIGURES)
     inside = statistics.fmean(r.is_inside for r in results if r.is_inside is not None)
     figures = (statistics.fmean(errors), statistics.median(errors), max(errors), inside)
-    return {"count": len(errors)} | dict(zip(names, figures, strict=True))
+    return {"count": len(errors)} | dict(zip(SUMMARY_FIGURES, figures, strict=True))
 
 
 def drift(old: Mapping[str, float], new: Mapping[str, float]) -> tuple[float, bool]:
@@ -413,10 +402,9 @@ def drift(old: Mapping[str, float], new: Mapping[str, float]) -> tuple[float, bo
     Raises:
         InvalidValueError: If no case was measured both times.
     """
-    shared = [new[key] / old[key] for key in new if key in old]
-    if not shared:
-        raise InvalidValueError(
-            "runs", "no model in common", "at least one model measured both times"
-        )
-    change = statistics.median(shared) - 1.0
+    ratios = [new[key] / old[key] for key in new.keys() & old.keys()]
+    if not ratios:
+        allowed = "at least one model measured both times"
+        raise InvalidValueError("runs", "no model in common", allowed)
+    change = statistics.median(ratios) - 1.0
     return change, abs(change) > _DRIFT_FRACTION

@@ -102,16 +102,16 @@ def _group_lines(groups: Mapping[tuple[str, str, str], Sequence[CheckResult]]) -
 def _energy_lines(results: Sequence[CheckResult]) -> list[str]:
     """Energy of each run, where it was predicted and measured."""
     errors = [(result, result.energy_error_fraction) for result in results]
-    known = [(result, error) for result, error in errors if error is not None]
-    if not known:
+    compared = [(result, error) for result, error in errors if error is not None]
+    if not compared:
         return []
-    mape = sum(abs(error) for _, error in known) / len(known)
-    lines = ["", f"## Energy ({len(known)} models, MAPE {100 * mape:.1f} %)", ""]
+    mape = sum(abs(error) for _, error in compared) / len(compared)
+    lines = ["", f"## Energy ({len(compared)} models, MAPE {100 * mape:.1f} %)", ""]
     lines += ["| model | predicted | measured | error |", "|---|---|---|---|"]
     return lines + [
         f"| {result.prediction.case.key} | {result.prediction.energy_j:.3g} J "
         f"| {result.energy_j:.3g} J | {100 * error:+.1f} % |"
-        for result, error in known
+        for result, error in compared
     ]
 
 

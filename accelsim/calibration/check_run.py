@@ -19,7 +19,6 @@ from accelsim.calibration.check import (
     predict,
     read_frozen,
 )
-from accelsim.calibration.environment import machine_name
 from accelsim.calibration.files import write_json
 from accelsim.calibration.noise import reference_s
 from accelsim.calibration.run_file import CalibrationRun
@@ -29,16 +28,6 @@ from accelsim.cost.fitted import read_fitted
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.files.datafile import read_json
 from accelsim.plain import Document, Values
-
-__all__ = [
-    "INTERRUPTED",
-    "check_calibration",
-    "freeze_predictions",
-    "measure_model",
-    "read_results",
-    "results_document",
-    "write_origin",
-]
 
 #: Reason of a result that was not measured because the user ended the check.
 INTERRUPTED = "interrupted"
@@ -55,7 +44,7 @@ def write_origin(path: Path, run: CalibrationRun, device: str, operators: list[D
         operators: Errors of operators left out of the fit, as `calibrate.operator_errors`.
     """
     origin = {
-        "machine": machine_name(run.environment),
+        "machine": run.machine,
         "run_hash": run.digest,
         "reference_s": reference_s(run),
         "device": device,
@@ -101,7 +90,7 @@ def freeze_predictions(
 
 def _predicted(folder: Path, device: str, run: CalibrationRun) -> list[FrozenPrediction]:
     """The check list, predicted from the fitted files of a device."""
-    if str(run.settings.get("device")).startswith("cuda"):
+    if run.is_of_gpu:
         from accelsim.calibration.gpu_check import predict_gpu_list
 
         return predict_gpu_list(read_fitted(folder / f"{device}.yaml"), run)

@@ -9,16 +9,15 @@ in a five-fold cross-validation over shapes: all conditions of one shape go toge
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from hashlib import md5
 from operator import attrgetter
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.calibration.least_squares import fit_nonnegative
-from accelsim.calibration.measurement.case import Case
+from accelsim.calibration.measurement.case import FOLDS, Case
 from accelsim.calibration.run_file import CalibrationRun, Measurement, measured_graph
 from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit, Key
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms
@@ -30,12 +29,11 @@ from accelsim.cost.cpu.threads import (
     OneThread,
     thread_terms,
 )
-from accelsim.dtype import Dtype
 from accelsim.frozen import frozen
 from accelsim.plain import grouped
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, TextArray
 
-FOLDS = 5
+K = TypeVar("K", bound=Hashable)
 _PAGE_FAULT_BYTES = 32.0 * 2**20
 _PAGE_BYTES = 4096.0
 _FEW_FAULTS = 16.0
@@ -84,8 +82,6 @@ class MeasuredKernels:
         times_s: Best time of each, shape (n,).
         names: Kernel of each, shape (n,).
         terms: Their quantities, shape (n, len(TERMS)).
-        folds: Part of the cross-validation each shape belongs to, shape (n,).
-        dtypes: `Dtype` codes, shape (n,).
         threads: Threads of each, shape (n,).
         families: Family of each, shape (n,).
         caches: Bytes of the first-level, the second-level and the last-level cache.
@@ -96,17 +92,23 @@ class MeasuredKernels:
     times_s: FloatArray
     names: TextArray
     terms: FloatArray
-    folds: IntArray
-    dtypes: NDArray[np.int8]
     threads: IntArray
     families: TextArray
     caches: tuple[float, float, float]
 
-    def keys(self, index: IntArray) -> list[Key]:
-        """Kernel, format and threads of some rows."""
-        names = self.names[index].tolist()
-        cases = [self.cases[row] for row in index.tolist()]
-        return [(name, case.dtype, case.threads) for name, case in zip(names, cases, strict=True)]
+    def by_kernel(self, indices: IntArray) -> dict[Key, IntArray]:
+        """Some rows by kernel, format and threads."""
+
+        def key_of(row: int) -> Key:
+            case = self.cases[row]
+            return str(self.names[row]), case.dtype, case.threads
+
+        return _rows_by(indices, key_of)
+
+
+def _rows_by(indices: IntArray, key_of: Callable[[int], K]) -> dict[K, IntArray]:
+    rows_of = grouped(indices.tolist(), key_of)
+    return {key: np.array(rows) for key, rows in rows_of.items()}
 
 
 def kernel_rows(run: CalibrationRun, caches: tuple[float, float, float]) -> MeasuredKernels:
@@ -116,15 +118,16 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float, float]) -> Meas
         run: A run on a CPU.
         caches: Bytes of the first-level, the second-level and the last-level cache.
     """
-    known = [
+    usable = [
         row
         for row in at_one_speed(run)
-        if row.row is not None and row.details.get("undisturbed", True)
+        if row.row is not None and row.time_s is not None and row.is_undisturbed
     ]
-    best = list(replace(run, rows=known).best().values())
+    best = list(replace(run, rows=usable).best().values())
     cases = [row.case for row in best]
-    times = _expected_s(known, best)
-    times = np.maximum(times - _entry_s(run, cases), _LEAST_KERNEL * times)
+    times = _expected_s(usable, best)
+    entry_s = compiled_call_s(run) * np.array([case.execution == "compiled" for case in cases])
+    times = np.maximum(times - entry_s, _LEAST_KERNEL * times)
     graph = measured_graph(best)
     threads, families, cold, amid = (
         np.array(list(map(attrgetter(name), cases)))
@@ -146,23 +149,10 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float, float]) -> Meas
         times,
         names,
         terms,
-        np.array([_fold(case) for case in cases]),
-        np.array([int(Dtype[case.dtype.upper()]) for case in cases], dtype=np.int8),
         threads,
         families,
         caches,
     )
-
-
-def _entry_s(run: CalibrationRun, cases: Sequence[Case]) -> FloatArray:
-    """Time of each case to enter compiled code, shape (n,)."""
-    return compiled_call_s(run) * np.array([case.execution == "compiled" for case in cases])
-
-
-def _fold(case: Case) -> int:
-    """Part of the cross-validation that a shape belongs to, the same in every run."""
-    digest = md5(case.label.encode(), usedforsecurity=False).hexdigest()
-    return int(digest[:8], 16) % FOLDS
 
 
 def _fresh_bytes(rows: Sequence[Measurement], mapped: FloatArray) -> FloatArray:
@@ -170,41 +160,36 @@ def _fresh_bytes(rows: Sequence[Measurement], mapped: FloatArray) -> FloatArray:
 
     Whether a large buffer is fresh depends on the heap's state: counts say what really happened.
     """
-    counts = [row.details.get("minor_faults") for row in rows]
-    fresh = [
-        known if count is None else count * _PAGE_BYTES * (count > _FEW_FAULTS)
-        for count, known in zip(counts, mapped.tolist(), strict=True)
-    ]
-    return np.array(fresh, dtype=np.float64)
+    counts = np.array([row.details.get("minor_faults") for row in rows], dtype=np.float64)
+    counted_bytes = counts * _PAGE_BYTES * (counts > _FEW_FAULTS)
+    return np.where(np.isnan(counts), mapped, counted_bytes)
 
 
 def compiled_call_s(run: CalibrationRun) -> float:
     """Time to enter compiled code; 0 where it was not measured."""
-    times = [
-        row.time_s
-        for row in run.best().values()
-        if row.case.operator == "compiled_call" and row.time_s
-    ]
-    return min(times, default=0.0)
+    rows = [row for row in run.best().values() if row.case.operator == "compiled_call"]
+    return min((row.time_s or 0.0 for row in rows), default=0.0)
 
 
 def _expected_s(rows: Sequence[Measurement], best: Sequence[Measurement]) -> FloatArray:
     """Time to expect of a call of each case: the mean over rounds of their middle blocks, as a
     model's time is a mean.
 
-    The least block of the better round is 2 to 5 % below that.
+    The least block of the better round is 2 to 5 % below that. Estimate: noise beyond `_MOST_NOISE`
+    is a disturbance.
     """
-    times_of: dict[str, list[float]] = {}
-    for row in rows:
-        if row.time_s is not None:
-            middle = (
-                row.time_s
-                if row.case.amid
-                else row.time_s * (1.0 + min(row.noise_fraction, _MOST_NOISE))
-            )
-            times_of.setdefault(row.case.key, []).append(middle)
-    times = [times_of[row.case.key] for row in best]
-    return np.array([min(float(np.mean(each)), (1.0 + _MOST_NOISE) * min(each)) for each in times])
+    times_of = grouped(rows, lambda row: row.case.key)
+    times = []
+    for best_row in best:
+        middles = [_middle_s(row) for row in times_of[best_row.case.key]]
+        times.append(min(float(np.mean(middles)), (1.0 + _MOST_NOISE) * min(middles)))
+    return np.array(times)
+
+
+def _middle_s(row: Measurement) -> float:
+    """Time of a row's middle block; calls amid others are timed by their median already."""
+    noise = 0.0 if row.case.amid else min(row.noise_fraction, _MOST_NOISE)
+    return (row.time_s or 0.0) * (1.0 + noise)
 
 
 def at_one_speed(run: CalibrationRun) -> list[Measurement]:
@@ -214,13 +199,13 @@ def at_one_speed(run: CalibrationRun) -> list[Measurement]:
     The reference operator, timed again and again, says how fast it was; the median of a few
     neighbouring readings counts. Estimate: all rows slow down as the reference does.
     """
-    read = np.array([float(row.details.get("reference_s") or 0.0) for row in run.rows])
-    changes = np.flatnonzero((read > 0) & (np.diff(read, prepend=0.0) != 0))
+    reference_s = np.array([float(row.details.get("reference_s") or 0.0) for row in run.rows])
+    changes = np.flatnonzero((reference_s > 0) & (np.diff(reference_s, prepend=0.0) != 0))
     if not len(changes):
         return list(run.rows)
-    series, reach = read[changes], _NEIGHBOURS // 2
+    series, reach = reference_s[changes], _NEIGHBOURS // 2
     smooth = [np.median(series[max(0, i - reach) : i + reach + 1]) for i in range(len(series))]
-    last = np.searchsorted(changes, np.arange(len(read)), side="right") - 1
+    last = np.searchsorted(changes, np.arange(len(reference_s)), side="right") - 1
     scales = np.median(series) / np.array(smooth)[np.maximum(last, 0)]
     return [
         row if row.time_s is None else replace(row, time_s=row.time_s * scale)
@@ -229,12 +214,12 @@ def at_one_speed(run: CalibrationRun) -> list[Measurement]:
 
 
 def _names(graph: OperatorGraph, cases: Sequence[Case]) -> TextArray:
-    names = np.zeros(len(cases), dtype="<U40")
     training = np.array([case.operator.endswith("_train") for case in cases])
-    for is_training in (False, True):
-        chosen = kernel_names(graph, is_training=is_training)
-        names = np.where(training == is_training, chosen, names)
     compiled = np.array([case.execution == "compiled" for case in cases])
+    inference_names, training_names = (
+        kernel_names(graph, is_training=is_training) for is_training in (False, True)
+    )
+    names = np.where(training, training_names, inference_names)
     return np.where(compiled, [case.operator for case in cases], names)
 
 
@@ -253,16 +238,16 @@ def fit_kernels(
     fits: dict[Key, KernelFit] = {}
     fitted = FittedKernels(fits, *rows.caches)
     for threads in np.unique(rows.threads).tolist():
-        own = np.flatnonzero(chosen & (rows.threads == threads))
+        indices = np.flatnonzero(chosen & (rows.threads == threads))
         if threads == 1 or not fits:
-            fits.update(_fit_one_thread(rows, own))
+            fits.update(_fit_one_thread(rows, indices))
         else:
-            fits.update(_fit_threads(rows, own, threads, fitted))
+            fits.update(_fit_threads(rows, indices, threads, fitted))
     if errors is None:
         return fitted
-    places = _grouped(rows.keys(np.arange(len(rows.cases))))
+    indices_of = rows.by_kernel(np.arange(len(rows.cases)))
     spread = {
-        key: replace(fit, log_sigma=_spread(errors[places[key]])) for key, fit in fits.items()
+        key: replace(fit, log_sigma=_spread(errors[indices_of[key]])) for key, fit in fits.items()
     }
     return FittedKernels(spread, *rows.caches)
 
@@ -271,36 +256,31 @@ def _too_few(rows: MeasuredKernels) -> BoolArray:
     """Rows of kernels that were measured in too few shapes to tell their terms, where another
     stands for them, (n,).
     """
-    shapes: dict[str, set[tuple[str, str]]] = {}
+    shapes: dict[str, set[str]] = {}
     for name, case in zip(rows.names.tolist(), rows.cases, strict=True):
-        shapes.setdefault(name, set()).add((case.operator, str(case.shape)))
+        shapes.setdefault(name, set()).add(case.label)
     few = [
         name
-        for name, own in shapes.items()
-        if len(own) < _FEWEST_SHAPES and shapes.keys() - {name} >= {substitute(name)}
+        for name, labels in shapes.items()
+        if len(labels) < _FEWEST_SHAPES and substitute(name) in shapes.keys() - {name}
     ]
     return np.isin(rows.names, few)
 
 
 def _spread(errors: FloatArray) -> float:
-    known = errors[~np.isnan(errors)]
-    if len(known) < 4:
+    finite = errors[~np.isnan(errors)]
+    if len(finite) < 4:
         return _DEFAULT_LOG_SIGMA
-    return float(max(0.02, np.quantile(np.abs(known), 0.9) / 1.645))
-
-
-def _grouped(keys: Sequence[Key]) -> dict[Key, IntArray]:
-    rows_of = grouped(range(len(keys)), keys.__getitem__)
-    return {key: np.array(rows) for key, rows in rows_of.items()}
+    return float(max(0.02, np.quantile(np.abs(finite), 0.9) / 1.645))
 
 
 def _one_thread(rows: MeasuredKernels, fitted: FittedKernels) -> OneThread:
     """Every row on one thread as predicted."""
-    return fitted.one_thread(rows.names, rows.dtypes, rows.terms)
+    return fitted.one_thread(rows.names, rows.graph.dtype, rows.terms)
 
 
 def _page_fault_s(
-    rows: MeasuredKernels, quantities: FloatArray, own: IntArray, fresh: int
+    rows: MeasuredKernels, quantities: FloatArray, indices: IntArray, fresh: int
 ) -> float:
     """Time of a fresh byte: what elementwise rows take beyond those of their kernel that have none,
     else what all rows together show; the class's where none does.
@@ -308,18 +288,18 @@ def _page_fault_s(
     Estimate: a fresh byte costs the same in every kernel, so the median over rows counts.
     """
     prices: list[float] = []
-    streaming = own[rows.families[own] == "elementwise"]
-    for _, places in _by_kernel(rows, streaming):
-        faults = quantities[places, fresh] > 0
-        calm, faulting = places[~faults], places[faults]
+    streaming = indices[rows.families[indices] == "elementwise"]
+    for kernel_indices in rows.by_kernel(streaming).values():
+        faults = quantities[kernel_indices, fresh] > 0
+        calm, faulting = kernel_indices[~faults], kernel_indices[faults]
         if len(faulting) and len(calm) >= _FEWEST_ROWS:
             coefficients = fit_nonnegative(quantities[calm], rows.times_s[calm])
-            rest = rows.times_s[faulting] - quantities[faulting] @ coefficients
-            prices += (rest / quantities[faulting, fresh]).tolist()
+            fault_s = rows.times_s[faulting] - quantities[faulting] @ coefficients
+            prices += (fault_s / quantities[faulting, fresh]).tolist()
     if prices:
         return max(float(np.median(prices)), 0.0)
-    if quantities[own, fresh].any():
-        return float(fit_nonnegative(quantities[own], rows.times_s[own], ridge=1e-4)[fresh])
+    if quantities[indices, fresh].any():
+        return float(fit_nonnegative(quantities[indices], rows.times_s[indices], ridge=1e-4)[fresh])
     return cpu_parameters().page_fault_s_per_byte
 
 
@@ -337,76 +317,78 @@ def _without_faults(
     return times_s - faults_s, left
 
 
-def _fit_one_thread(rows: MeasuredKernels, own: IntArray) -> dict[Key, KernelFit]:
+def _fit_one_thread(rows: MeasuredKernels, indices: IntArray) -> dict[Key, KernelFit]:
     """Fits of one thread, family by family."""
-    page_s = _page_fault_s(rows, rows.terms, own, _FRESH)
+    page_s = _page_fault_s(rows, rows.terms, indices, _FRESH)
     times, terms = _without_faults(rows.times_s, rows.terms, _FRESH, page_s)
-    prior = np.where(_SHARED, fit_nonnegative(terms[own], times[own], ridge=1e-4), 0.0)
+    prior = np.where(_SHARED, fit_nonnegative(terms[indices], times[indices], ridge=1e-4), 0.0)
     prior[_FRESH] = page_s
-    bases = {
-        family: _fit_terms(terms[members], times[members], prior, 1e-3)
-        for family, members in _by_family(rows, own)
+
+    def fit_kernel(members: IntArray, base: FloatArray) -> KernelFit:
+        coefficients = _fit_terms(terms[members], times[members], base, 3e-3)
+        return KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(members))
+
+    return _fit_families(
+        rows,
+        indices,
+        lambda members: _fit_terms(terms[members], times[members], prior, 1e-3),
+        fit_kernel,
+    )
+
+
+def _fit_families(
+    rows: MeasuredKernels,
+    indices: IntArray,
+    fit_family: Callable[[IntArray], FloatArray],
+    fit_kernel: Callable[[IntArray, FloatArray], KernelFit],
+) -> dict[Key, KernelFit]:
+    """Fits of kernels to some rows, each drawn towards the coefficients of its family."""
+    families = rows.families.tolist()
+    by_family = _rows_by(indices, families.__getitem__)
+    bases = {family: fit_family(members) for family, members in by_family.items()}
+    return {
+        key: fit_kernel(members, bases[families[members[0]]])
+        for key, members in rows.by_kernel(indices).items()
     }
-    fits = {}
-    for key, places in _by_kernel(rows, own):
-        family = str(rows.families[places[0]])
-        coefficients = _fit_terms(terms[places], times[places], bases[family], 3e-3)
-        fits[key] = KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(places))
-    return fits
 
 
 def _fit_threads(
-    rows: MeasuredKernels, own: IntArray, threads: int, fitted: FittedKernels
+    rows: MeasuredKernels, indices: IntArray, threads: int, fitted: FittedKernels
 ) -> dict[Key, KernelFit]:
     """Fits of several threads, family by family.
 
     A fresh byte costs what it costs the median kernel on one thread where no row tells, and a byte
     beyond the last-level cache no more than it: several threads fetch a byte no slower than one
-    does, whose time for it they share.
+    does, whose time for it they share. Estimate: that time is one thread's, less its share of it.
     """
     fresh = THREAD_TERMS.index("fresh_bytes")
     one_thread = _one_thread(rows, fitted)
     quantities = thread_terms(rows.terms, one_thread)
-    own = own[np.isfinite(quantities[own]).all(axis=1)]
+    indices = indices[np.isfinite(quantities[indices]).all(axis=1)]
     single = np.median(
         [fit.coefficients for key, fit in fitted.fits.items() if key[2] == 1], axis=0
     )
-    page_s = _page_fault_s(rows, quantities, own, fresh)
+    page_s = _page_fault_s(rows, quantities, indices, fresh)
     # Elementwise kernels touch fresh pages side by side; in a model one thread often touches those
     # of other kernels by itself: between that and one thread's price.
     alike = np.isin(rows.families, list(_ELEMENTWISE))
     prices = np.where(alike, page_s, np.sqrt(page_s * single[_FRESH]))
     times, quantities = _without_faults(rows.times_s, quantities, fresh, prices)
-    prior = _thread_prior(quantities[own], times[own])
+    prior = _thread_prior(quantities[indices], times[indices])
     far_s = single[_COLD] * (1.0 - 1.0 / threads)
     most = np.where(np.isin(THREAD_TERMS, "bytes_beyond_l3"), far_s, np.inf)
-    bases = {}
-    for family, members in _by_family(rows, own):
+    terms = rows.terms.copy()
+    terms[:, _FRESH] = 0.0
+
+    def fit_family(members: IntArray) -> FloatArray:
         start = prior.copy()
         start[fresh] = prices[members[0]]
-        bases[family] = fit_nonnegative(
-            quantities[members], times[members], start, ridge=1e-3, most=most
-        )
-    terms = _without_faults(times, rows.terms, _FRESH, 0.0)[1]
-    fits = {}
-    for key, places in _by_kernel(rows, own):
-        family = str(rows.families[places[0]])
-        fits[key] = _fit_parallel(
-            terms[places], one_thread[places], times[places], bases[family], most
-        )
-    return fits
+        return fit_nonnegative(quantities[members], times[members], start, ridge=1e-3, most=most)
 
+    def fit_kernel(members: IntArray, base: FloatArray) -> KernelFit:
+        return _fit_parallel(terms[members], one_thread[members], times[members], base, most)
 
-def _by_family(rows: MeasuredKernels, own: IntArray) -> Iterator[tuple[str, IntArray]]:
-    """Rows of each family."""
-    for family in np.unique(rows.families[own]).tolist():
-        yield family, own[rows.families[own] == family]
-
-
-def _by_kernel(rows: MeasuredKernels, own: IntArray) -> Iterator[tuple[Key, IntArray]]:
-    """Rows of each kernel and format on one count of threads."""
-    for key, index in _grouped(rows.keys(own)).items():
-        yield key, own[index]
+    return _fit_families(rows, indices, fit_family, fit_kernel)
 
 
 def _thread_prior(quantities: FloatArray, times_s: FloatArray) -> FloatArray:
@@ -441,16 +423,14 @@ def _fit_parallel(
     """On several threads: the time from which work is split is the one that explains the kernel's
     rows best.
     """
-    fits: list[tuple[float, KernelFit]] = []
+    errors: dict[float, KernelFit] = {}
     for serial_s in _SERIAL_S if len(times) >= _FEWEST_ROWS else (SERIAL_S,):
         quantities = thread_terms(terms, one_thread, serial_s)
         coefficients = fit_nonnegative(quantities, times, base, ridge=2e-2, most=most)
-        error = float(
-            np.abs(np.log(np.maximum(quantities @ coefficients, _LEAST_S) / times)).mean()
-        )
-        fit = KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(times), serial_s)
-        fits.append((error, fit))
-    return min(fits, key=lambda entry: entry[0])[1]
+        predicted = np.maximum(quantities @ coefficients, _LEAST_S)
+        error = float(np.abs(np.log(predicted / times)).mean())
+        errors.setdefault(error, KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(times), serial_s))
+    return errors[min(errors)]
 
 
 def cross_validate(rows: MeasuredKernels) -> FloatArray:
@@ -458,17 +438,15 @@ def cross_validate(rows: MeasuredKernels) -> FloatArray:
     where its kernel had no other rows.
     """
     errors = np.full(len(rows.cases), np.nan)
+    folds = np.array([case.fold for case in rows.cases])
     for fold in range(FOLDS):
-        fitted = fit_kernels(rows, rows.folds != fold)
+        fitted = fit_kernels(rows, folds != fold)
         one_thread = _one_thread(rows, fitted)
         for threads in np.unique(rows.threads).tolist():
-            out = np.flatnonzero((rows.folds == fold) & (rows.threads == threads))
+            out = np.flatnonzero((folds == fold) & (rows.threads == threads))
+            single = one_thread[out] if threads > 1 else None
             times = fitted.kernel_times(
-                rows.names[out],
-                rows.dtypes[out],
-                rows.terms[out],
-                one_thread[out] if threads > 1 else None,
-                threads,
+                rows.names[out], rows.graph.dtype[out], rows.terms[out], single, threads
             )
             errors[out] = np.log(rows.times_s[out] / np.maximum(times.time_s, _LEAST_S))
     return errors

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from accelsim.plain import Document
 
@@ -30,7 +30,7 @@ class Meter:
     def synchronize(self) -> None:
         """Wait until everything issued has run."""
 
-    def energy_j(self, run: Callable[[], Any]) -> float | None:
+    def energy_j(self, run: Callable[[], object]) -> float | None:
         """Energy of one call of `run`, all counters together; None where it could not be read."""
         self.synchronize()
         before = self.counters_j()
@@ -56,14 +56,18 @@ class RaplMeter(Meter):
 
     def counters_j(self) -> list[tuple[float, float]] | None:
         """Readings of the packages; None where there are none that this user may read."""
-        names = ("energy_uj", "max_energy_range_uj")
         try:
             readings = [
-                [1e-6 * int((x / name).read_bytes()) for name in names] for x in self._domains
+                (_joules(domain / "energy_uj"), _joules(domain / "max_energy_range_uj"))
+                for domain in self._domains
             ]
         except (OSError, ValueError):
             return None
-        return [(reading, span) for reading, span in readings] or None
+        return readings or None
+
+
+def _joules(microjoules: Path) -> float:
+    return 1e-6 * int(microjoules.read_bytes())
 
 
 class NvmlMeter(Meter):
@@ -75,7 +79,7 @@ class NvmlMeter(Meter):
         synchronize: Waits for the device; called before each reading.
     """
 
-    def __init__(self, nvml: Any, handle: Any, synchronize: Callable[[], Any]) -> None:
+    def __init__(self, nvml: ModuleType, handle: object, synchronize: Callable[[], object]) -> None:
         self._nvml, self._handle, self._wait = nvml, handle, synchronize
 
     def synchronize(self) -> None:
@@ -91,19 +95,16 @@ class NvmlMeter(Meter):
         return [(1e-3 * int(reading), math.inf)]
 
 
-def _nvml_handle(nvml: Any, cuda: Any, device: str) -> Any:
+def _nvml_handle(nvml: ModuleType, cuda: ModuleType, device: str) -> object:
     """NVML's handle of a CUDA device.
 
     CUDA counts the devices it may see, fastest first; NVML counts all, by bus: only the identifier
     names the same board. The index serves where this torch or NVML does not tell it.
     """
     nvml.nvmlInit()
-    uuid = getattr(cuda.get_device_properties(device), "uuid", None)
-    if uuid is not None:
-        try:
-            return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-        except nvml.NVMLError:
-            pass
+    with suppress(AttributeError, nvml.NVMLError):
+        uuid = cuda.get_device_properties(device).uuid
+        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
     return nvml.nvmlDeviceGetHandleByIndex(int(device.partition(":")[2] or 0))
 
 
@@ -125,14 +126,12 @@ def find_meter(device: str) -> Meter | None:
         return None
 
 
-def energy_per_call_j(
-    meter: Meter | None, run: Callable[[], Any], duration_s: float = 1.0
-) -> float | None:
-    """Energy of a call of `run`, which repeats for about `duration_s`; None where nothing can be
-    read.
+def time_and_energy(
+    meter: Meter, run: Callable[[], object], duration_s: float = 1.0
+) -> tuple[float, float] | None:
+    """Seconds and joules of a call of `run`, which repeats for about `duration_s`; None where the
+    meter cannot be read.
     """
-    if meter is None:
-        return None
     calls = 0
 
     def repeat() -> None:
@@ -144,11 +143,13 @@ def energy_per_call_j(
             if calls % _CALLS_AHEAD == 0:
                 meter.synchronize()
 
+    begin = time.perf_counter()
     energy_j = meter.energy_j(repeat)
-    return None if energy_j is None else energy_j / max(calls, 1)
+    elapsed_s = time.perf_counter() - begin
+    return None if energy_j is None else (elapsed_s / max(calls, 1), energy_j / max(calls, 1))
 
 
-def nvml_facts(cuda: Any, device: str) -> Document:
+def nvml_facts(cuda: ModuleType, device: str) -> Document:
     """Driver, power limit and clocks of a GPU; None for each that cannot be read.
 
     Args:

@@ -14,7 +14,7 @@ import re
 import time
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from accelsim.calibration.measurement.memory import field_bytes
 from accelsim.plain import Document, Values
@@ -73,12 +73,15 @@ def describe(device: str = "cpu") -> Document:
         device: "cpu" or "cuda:N".
     """
     facts: Document = dict.fromkeys(STABLE) | _cpu() | _torch(device)
-    facts |= {"device": device, "system": f"{platform.system()} {platform.machine()}"}
-    facts["python_version"] = platform.python_version()
-    facts["kernel"] = platform.release()
-    facts["variables"] = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
-    facts["load_average"] = list(os.getloadavg()) if hasattr(os, "getloadavg") else None
-    facts["measured_at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    facts |= {
+        "device": device,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python_version": platform.python_version(),
+        "kernel": platform.release(),
+        "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+        "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
+        "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
     if device == "cpu":
         facts["device_name"] = facts["cpu_model"]
     return facts
@@ -101,14 +104,14 @@ def differences(old: Values, new: Values) -> list[str]:
 
 def machine_name(facts: Values) -> str:
     """A short name for folders: device, cores given, and the start of the environment's hash."""
-    words = str(facts.get("device_name") or "unknown").lower()
-    parts = [re.sub("[^a-z0-9]+", "-", words).strip("-")[:40]]
+    name = str(facts.get("device_name") or "unknown").lower()
+    parts = [re.sub("[^a-z0-9]+", "-", name).strip("-")[:40]]
     if facts.get("device") == "cpu" and facts.get("cpu_count_given"):
         parts.append(f"{facts['cpu_count_given']}cpu")
     return "-".join([*parts, environment_hash(facts)[:6]])
 
 
-def _read(path: str | Path) -> str | None:
+def _file_text(path: str | Path) -> str | None:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -119,15 +122,15 @@ def _caches() -> dict[str, str]:
     """Sizes of the data caches by level."""
     caches = {}
     for base in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        size = _read(base / "size")
-        if size and _read(base / "type") != "Instruction":
-            caches[f"L{_read(base / 'level')}"] = size
+        size = _file_text(base / "size")
+        if size and _file_text(base / "type") != "Instruction":
+            caches[f"L{_file_text(base / 'level')}"] = size
     return caches
 
 
 def _cpu() -> Document:
     fields: dict[str, str] = {}
-    for line in (_read("/proc/cpuinfo") or "").split("\n\n")[0].splitlines():
+    for line in (_file_text("/proc/cpuinfo") or "").split("\n\n")[0].splitlines():
         key, _, value = line.partition(":")
         fields[key.strip()] = value.strip()
     flags = sorted((fields.get("flags") or fields.get("Features") or "").split())
@@ -143,7 +146,7 @@ def _cpu() -> Document:
         "cpu_count_given": len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count(),
         "cpu_caches": _caches(),
         "memory_bytes": field_bytes(Path("/proc/meminfo"), "MemTotal:", 1024),
-    } | {name: _read(path) for name, path in _SETTINGS.items()}
+    } | {name: _file_text(path) for name, path in _SETTINGS.items()}
 
 
 def _torch(device: str) -> Document:
@@ -159,7 +162,7 @@ def _torch(device: str) -> Document:
     return facts | (_cuda(torch, device) if device.startswith("cuda") else {})
 
 
-def _cuda(torch: Any, device: str) -> Document:
+def _cuda(torch: ModuleType, device: str) -> Document:
     from accelsim.calibration.energy import nvml_facts
 
     properties = torch.cuda.get_device_properties(device)

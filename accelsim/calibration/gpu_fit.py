@@ -13,36 +13,31 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from hashlib import md5
 from itertools import chain, groupby
 
 import numpy as np
 
 from accelsim import catalog
-from accelsim.calibration.calibrate import refuse_noise
-from accelsim.calibration.environment import machine_name
 from accelsim.calibration.fit.cells import OperatorRows, TimedKernels, unchained
 from accelsim.calibration.fit.dispatch import FIT
 from accelsim.calibration.fit.gpu import log_residual
 from accelsim.calibration.fit.parameter_fit import fit_parameters
 from accelsim.calibration.fit.power import fit_power
 from accelsim.calibration.fit.residuals import family_parts, family_residuals
-from accelsim.calibration.held_out import HeldOut
+from accelsim.calibration.held_out import ErrorGroup, HeldOut
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measurement.case import Case
+from accelsim.calibration.noise import refuse_noise
 from accelsim.calibration.run_file import CalibrationRun, Measurement, measured_graph
 from accelsim.cost.fitted import FittedParameters, read_fitted
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.table import Execution
-from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError
 from accelsim.files.datafile import data_root
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
 from accelsim.plain import Document, Values
-from accelsim.workloads.graph import BoolArray, FloatArray
 
-_FOLDS = 5
 _FEWEST_ROWS = 100
 #: A call whose kernel takes less than this part of its time is bound by the host.
 _HOST_BOUND = 0.5
@@ -114,35 +109,34 @@ def fit_gpu_run(
         InvalidValueError: If the run is a CPU's, has too few rows, or the GPU was too busy.
     """
     rows = _kernel_rows(run, despite_noise=despite_noise)
-    groups = _replayed(rows)
-    source = f"operators measured on {machine_name(run.environment)}, run {run.digest}"
-    cells = [_cell(group, profile, source) for group in groups]
-    out = [_is_left_out(group) for group in groups]
+    replayed = _replayed(rows)
     prior = replace(shipped_parameters(profile), families={})
     prior = prior.with_values(fit_power(run.rows, profile, prior))
-    seen = [cell.take(~mask) for cell, mask in zip(cells, out, strict=True) if not mask.all()]
-    fitted, unconverged = fit_parameters(seen, prior)
+    fitted_cells = _cells([row for row in replayed if row.case.fold], profile, run.source)
+    fitted, unconverged = fit_parameters(fitted_cells, prior)
     parameters = fitted.with_values({**_issue_times(rows), **_copies(run, profile)})
-    unseen = [cell.take(mask) for cell, mask in zip(cells, out, strict=True) if mask.any()]
-    parts = chain.from_iterable(family_parts(cell, parameters) for cell in unseen)
-    left = _held_out(groups, out, unseen, parameters)
+    left_out = [row for row in replayed if not row.case.fold]
+    held_out_cells = _cells(left_out, profile, run.source)
+    parts = chain.from_iterable(family_parts(cell, parameters) for cell in held_out_cells)
+    held_out = _held_out(left_out, held_out_cells, parameters)
     overlay = FittedParameters(
         device=profile.name,
         device_class="gpu",
-        date=str(run.environment.get("measured_at") or "")[:10] or "unknown",
-        data=source,
+        date=run.date,
+        data=run.source,
         rows=len(rows),
         parameters=parameters.numbers(),
         families=family_residuals(parts),
         surfaces=parameters.surfaces,
-        held_out=left.error(),
+        held_out=held_out.error(),
     )
-    return GpuCalibration(overlay, _errors(unseen, parameters), tuple(unconverged), run, left)
+    errors = held_out.error_rows(_error_groups)
+    return GpuCalibration(overlay, errors, tuple(unconverged), run, held_out)
 
 
 def _kernel_rows(run: CalibrationRun, *, despite_noise: bool) -> list[Measurement]:
     """The best rows of kernels, of a run that may be fitted."""
-    if not str(run.settings.get("device")).startswith("cuda"):
+    if not run.is_of_gpu:
         raise InvalidValueError("device", run.settings.get("device"), "a run measured on a GPU")
     if not despite_noise:
         refuse_noise(run)
@@ -150,28 +144,18 @@ def _kernel_rows(run: CalibrationRun, *, despite_noise: bool) -> list[Measuremen
 
 
 def _held_out(
-    groups: Sequence[Sequence[Measurement]],
-    out: Sequence[BoolArray],
-    unseen: Sequence[OperatorRows],
-    parameters: GpuParameters,
+    rows: Sequence[Measurement], cells: Sequence[OperatorRows], parameters: GpuParameters
 ) -> HeldOut:
-    """The rows left out; their cells stand in the order of the groups."""
-    cases = [
-        row.case
-        for group, mask in zip(groups, out, strict=True)
-        for row, is_out in zip(group, mask.tolist(), strict=True)
-        if is_out
-    ]
+    """Rows beside the predictions of their cells, which stand in the rows' order."""
     return HeldOut(
-        [case.key for case in cases],
-        [case.family for case in cases],
-        np.concatenate([cell.measured_s for cell in unseen]),
-        np.concatenate([log_residual(cell, parameters) for cell in unseen]),
+        [row.case for row in rows],
+        np.concatenate([cell.measured_s for cell in cells]),
+        np.concatenate([log_residual(cell, parameters) for cell in cells]),
     )
 
 
-def _replayed(rows: Sequence[Measurement]) -> list[list[Measurement]]:
-    """Rows of replayed graphs by operator and format, in a fixed order; compiled operators have
+def _replayed(rows: Sequence[Measurement]) -> list[Measurement]:
+    """Rows of replayed graphs, those of one operator and format together; compiled operators have
     names of their own.
     """
     replayed = [row for row in rows if row.case.execution in {"graph", "compiled"}]
@@ -180,26 +164,25 @@ def _replayed(rows: Sequence[Measurement]) -> list[list[Measurement]]:
         raise InvalidValueError(
             "rows", len(replayed), f"at least {_FEWEST_ROWS} kernels timed in graphs", remedy
         )
-    return [list(own) for _, own in groupby(sorted(replayed, key=_group), _group)]
+    return sorted(replayed, key=_group)
 
 
 def _group(row: Measurement) -> tuple[str, str, str]:
     return row.case.family, row.case.operator, row.case.dtype
 
 
-def _cell(rows: Sequence[Measurement], profile: GpuProfile, source: str) -> OperatorRows:
-    graph = unchained(measured_graph(rows), slice(None))
-    measured: FloatArray = np.array([row.time_s for row in rows], dtype=np.float64)
-    execution = Execution(rows[0].case.execution)
-    return OperatorRows(
-        rows[0].case.family, source, TimedKernels(graph, profile, execution), measured
-    )
-
-
-def _is_left_out(rows: Sequence[Measurement]) -> BoolArray:
-    """Whether a row's shape is left out; in all its formats."""
-    digests = [md5(row.case.label.encode(), usedforsecurity=False).hexdigest() for row in rows]
-    return np.array([int(digest[:8], 16) % _FOLDS == 0 for digest in digests])
+def _cells(rows: Sequence[Measurement], profile: GpuProfile, source: str) -> list[OperatorRows]:
+    """Cells of rows that `_replayed` gave, in their order."""
+    cells = []
+    for (family, _, _), group in groupby(rows, _group):
+        members = list(group)
+        execution = Execution(members[0].case.execution)
+        graph = unchained(measured_graph(members), slice(None))
+        measured_s = np.array([row.time_s for row in members], dtype=np.float64)
+        cells.append(
+            OperatorRows(family, source, TimedKernels(graph, profile, execution), measured_s)
+        )
+    return cells
 
 
 def _issue_times(rows: Sequence[Measurement]) -> dict[str, float]:
@@ -248,18 +231,5 @@ def _copies(run: CalibrationRun, profile: GpuProfile) -> dict[str, float]:
     return {"host.copy_latency_s": latency, "host.link_efficiency": min(efficiency, 1.0)}
 
 
-def _errors(unseen: Sequence[OperatorRows], parameters: GpuParameters) -> list[Document]:
-    groups: dict[tuple[str, str], list[FloatArray]] = {}
-    for cell in unseen:
-        errors = np.abs(np.expm1(-log_residual(cell, parameters)))
-        dtype = Dtype(int(cell.graph.dtype[0])).label
-        for key in ((cell.operator, dtype), ("all", dtype), ("all", "all")):
-            groups.setdefault(key, []).append(errors)
-    table = []
-    for (family, dtype), parts in sorted(groups.items()):
-        known = np.concatenate(parts)
-        figures = {"mape_fraction": known.mean(), "median_fraction": np.median(known)}
-        figures["p90_fraction"] = np.quantile(known, 0.9)
-        row = {"family": family, "threads": 0, "dtype": dtype, "rows": len(known)}
-        table.append(row | {name: float(value) for name, value in figures.items()})
-    return table
+def _error_groups(case: Case) -> tuple[ErrorGroup, ...]:
+    return (0, case.family, case.dtype), (0, "all", case.dtype), (0, "all", "all")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun
 from accelsim.cost.fitted import HeldOutError
 from accelsim.frozen import frozen
-from accelsim.plain import Document, Values
+from accelsim.plain import Document, Values, grouped
 from accelsim.workloads.graph import FloatArray
+
+#: Threads, family and format.
+ErrorGroup = tuple[int, str, str]
 
 
 @frozen(eq=False)
@@ -20,14 +23,12 @@ class HeldOut:
     """Rows that a fit has not seen; n rows.
 
     Attributes:
-        names: What was run, with its format and condition.
-        families: Family of each.
+        cases: What was run, with its format and condition.
         measured_s: Best time of each, shape (n,).
         errors: ln(measured / predicted), shape (n,); NaN where nothing predicts the row.
     """
 
-    names: Sequence[str]
-    families: Sequence[str]
+    cases: Sequence[Case]
     measured_s: FloatArray
     errors: FloatArray
 
@@ -43,9 +44,36 @@ class HeldOut:
 
     def band(self) -> tuple[float, float]:
         """Factors of the predicted time between which nine of ten rows were measured."""
-        known = self.errors[np.isfinite(self.errors)]
-        low, high = np.exp(np.quantile(known, (0.05, 0.95))).tolist()
+        finite = self.errors[np.isfinite(self.errors)]
+        low, high = np.exp(np.quantile(finite, (0.05, 0.95))).tolist()
         return low, high
+
+    def error_rows(self, groups_of: Callable[[Case], Iterable[ErrorGroup]]) -> list[Document]:
+        """Errors by group, in the groups' order; those that nothing predicts are left out.
+
+        Args:
+            groups_of: Threads, family and format that a case counts for, "all" for all of them.
+
+        Returns:
+            Rows with family, threads, dtype, rows, mape_fraction, median_fraction, p90_fraction.
+        """
+        ape = np.abs(np.expm1(-self.errors))
+        groups: dict[ErrorGroup, list[float]] = {}
+        for case, error in zip(self.cases, ape.tolist(), strict=True):
+            for group in groups_of(case) if np.isfinite(error) else ():
+                groups.setdefault(group, []).append(error)
+        return [
+            {
+                "family": family,
+                "threads": threads,
+                "dtype": dtype,
+                "rows": len(errors),
+                "mape_fraction": float(np.mean(errors)),
+                "median_fraction": float(np.median(errors)),
+                "p90_fraction": float(np.quantile(errors, 0.9)),
+            }
+            for (threads, family, dtype), errors in sorted(groups.items())
+        ]
 
 
 @frozen(eq=False)
@@ -55,7 +83,7 @@ class Fitted:
     Attributes:
         device: Device its files are for.
         run: The run they come from.
-        errors: Of held-out operators, as `calibrate.operator_errors` has them.
+        errors: Of held-out operators, as `HeldOut.error_rows` has them.
         held_out: Those operators.
         figures: What the fit says of the machine, by name.
         files: Written files.
@@ -68,10 +96,6 @@ class Fitted:
     figures: Values
     files: Sequence[Path]
 
-    def with_files(self, *files: Path) -> Fitted:
-        """The same with further files that were written."""
-        return replace(self, files=(*self.files, *files))
-
 
 def measured_families(run: CalibrationRun) -> list[Document]:
     """What a run measured and skipped, a row per family.
@@ -79,12 +103,13 @@ def measured_families(run: CalibrationRun) -> list[Document]:
     Args:
         run: The run.
     """
-    families: dict[str, Document] = {}
-    for row in run.rows:
-        names = ("measured", "skipped")
-        own = families.setdefault(
-            row.case.family, {"family": row.case.family} | dict.fromkeys(names, 0)
-        )
-        own["measured" if row.time_s else "skipped"] += 1
-        own["why"] = own.get("why") or row.skipped or ""
-    return [families[name] for name in sorted(families)]
+    families = grouped(run.rows, lambda row: row.case.family)
+    return [
+        {
+            "family": family,
+            "measured": sum(1 for row in rows if row.time_s),
+            "skipped": sum(1 for row in rows if not row.time_s),
+            "why": next((row.skipped for row in rows if row.skipped), ""),
+        }
+        for family, rows in sorted(families.items())
+    ]

@@ -16,12 +16,12 @@ from accelsim.workloads.graph import FloatArray
 def fit_nonnegative(
     terms: FloatArray,
     times_s: FloatArray,
-    prior: FloatArray | None = None,
+    prior: FloatArray | float = 0.0,
     *,
     ridge: float = 1e-3,
     passes: int = 4,
-    least_scale: FloatArray | None = None,
-    most: FloatArray | None = None,
+    least_scale: FloatArray | float = 0.0,
+    most: FloatArray | float = np.inf,
 ) -> FloatArray:
     """Coefficients of non-negative terms.
 
@@ -30,7 +30,7 @@ def fit_nonnegative(
     Args:
         terms: Quantities, shape (n, p), >= 0.
         times_s: Times, shape (n,), > 0.
-        prior: Coefficients to fall back to, shape (p,); zero where None.
+        prior: Coefficients to fall back to, shape (p,).
         ridge: Weight of the penalty against one row's error.
         passes: Repeats with rows that lie far off weighted down (Huber's weights at twice the
             median deviation).
@@ -38,7 +38,7 @@ def fit_nonnegative(
             shown, shape (p,): its coefficient then stays with the prior. Without it a quantity that
             is next to nothing in all rows would explain their residuals with a coefficient that is
             absurd where there is more of it.
-        most: Largest coefficients, shape (p,), >= 0; any where None.
+        most: Largest coefficients, shape (p,), >= 0.
 
     Returns:
         Coefficients >= 0, shape (p,); in the terms' own units.
@@ -46,12 +46,9 @@ def fit_nonnegative(
     relative = terms / times_s[:, None]
     scale = np.sqrt((relative**2).mean(axis=0))
     shown = scale > 0
-    if least_scale is not None:
-        scale = np.where(shown, np.maximum(scale, least_scale), scale)
-    scale[~shown] = 1.0
+    scale = np.where(shown, np.maximum(scale, least_scale), 1.0)
     scaled = relative / scale
-    start = np.zeros(terms.shape[1]) if prior is None else prior * scale
-    limits = None if most is None else most * scale
+    start, limits = prior * scale, most * scale
     penalty = np.sqrt(ridge * len(times_s)) * np.eye(terms.shape[1])
     weights = np.ones(len(times_s))
     solution = start
@@ -66,7 +63,7 @@ def fit_nonnegative(
     return coefficients
 
 
-def _bounded(rows: FloatArray, wanted: FloatArray, limits: FloatArray | None) -> FloatArray:
+def _bounded(rows: FloatArray, wanted: FloatArray, limits: FloatArray) -> FloatArray:
     """Least squares under bounds: what exceeds its largest value stays there, and the others are
     solved again.
 
@@ -74,9 +71,6 @@ def _bounded(rows: FloatArray, wanted: FloatArray, limits: FloatArray | None) ->
     """
     from scipy.optimize import nnls
 
-    if limits is None:
-        solution: FloatArray = nnls(rows, wanted)[0]
-        return solution
     solution = np.zeros(len(limits))
     free = np.ones(len(limits), dtype=bool)
     while free.any():

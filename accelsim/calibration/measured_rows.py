@@ -6,6 +6,7 @@ needs no description of operators of its own, and no torch.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Self
 
 from accelsim.frozen import frozen
@@ -16,8 +17,21 @@ _LARGEST = 2**53
 
 def is_size(value: object) -> bool:
     """Whether a value is a dimension: a whole number from 0 that a double holds."""
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    return is_whole and 0 <= value < _LARGEST  # type: ignore[operator]
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LARGEST
+
+
+def refuse_fields(fields: Iterable[tuple[str, object, bool]]) -> None:
+    """Refuse the first field whose value is none that it may have.
+
+    Args:
+        fields: Name, value, and whether the value is allowed.
+
+    Raises:
+        ValueError: Naming the field.
+    """
+    for name, value, is_allowed in fields:
+        if not is_allowed:
+            raise ValueError(f"{name} = {str(value)[:80]}")
 
 
 @frozen
@@ -61,19 +75,18 @@ class MeasuredRow:
         """
         from accelsim.workloads.operator import DIMENSIONS, OperatorKind, Phase
 
-        kind = OperatorKind.__members__.get(str(self.kind).upper())
         numbers = (self.flop, self.read_bytes, self.write_bytes, self.weight_bytes)
-        for name, value, ok in (
-            ("row.name", self.name, isinstance(self.name, str)),
-            ("row.kind", self.kind, kind is not None),
-            ("row.phase", self.phase, str(self.phase).upper() in Phase.__members__),
-            ("row.dims", self.dims, all(map(is_size, self.dims))),
-            ("row", numbers, all(0 <= float(number) < _LARGEST**2 for number in numbers)),
-        ):
-            if not ok:
-                raise ValueError(f"{name} = {str(value)[:80]}")
-        if kind is not None and len(self.dims) > len(DIMENSIONS[kind]):
-            most = len(DIMENSIONS[kind])
+        refuse_fields(
+            (
+                ("row.name", self.name, isinstance(self.name, str)),
+                ("row.kind", self.kind, str(self.kind).upper() in OperatorKind.__members__),
+                ("row.phase", self.phase, str(self.phase).upper() in Phase.__members__),
+                ("row.dims", self.dims, all(map(is_size, self.dims))),
+                ("row", numbers, all(0 <= float(number) < _LARGEST**2 for number in numbers)),
+            )
+        )
+        most = len(DIMENSIONS[OperatorKind[self.kind.upper()]])
+        if len(self.dims) > most:
             raise ValueError(
                 f"row.dims has {len(self.dims)} dimensions, {self.kind} at most {most}"
             )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from accelsim.calibration.run_file import CalibrationRun
 from accelsim.errors import InvalidValueError
-from accelsim.plain import Values
+from accelsim.plain import Values, grouped
 
 #: Spread of the reference operator above which a machine is too busy to fit: its noise would exceed
 #: the model's error.
@@ -68,11 +68,13 @@ def disturbed_fraction(run: CalibrationRun) -> dict[int, float]:
     """Share of the measured rows of each thread count from which other programs took a core; fits
     leave these out.
     """
-    calm: dict[int, list[bool]] = {}
-    for row in run.rows:
-        if row.time_s is not None:
-            calm.setdefault(row.case.threads, []).append(bool(row.details.get("undisturbed", True)))
-    return {threads: 1.0 - sum(flags) / len(flags) for threads, flags in sorted(calm.items())}
+    timed = grouped(
+        (row for row in run.rows if row.time_s is not None), lambda row: row.case.threads
+    )
+    return {
+        threads: sum(not row.is_undisturbed for row in rows) / len(rows)
+        for threads, rows in sorted(timed.items())
+    }
 
 
 def machine_noise(run: CalibrationRun) -> float | None:
@@ -80,11 +82,10 @@ def machine_noise(run: CalibrationRun) -> float | None:
     None where not known.
     """
     spreads = [float(note["spread_fraction"]) for note in run.notes if note.get("note") == "noise"]
-    seen = _reference_times(run)
-    if (
-        len(seen) > len(_noted_times(run)) + 1
-    ):  # a session that was killed left no note, but its rows have the times
-        spreads.append(statistics.median(seen) / min(seen) - 1.0)
+    times_s = _reference_times(run)
+    # a session that was killed left no note, but its rows have the times
+    if len(times_s) > len(_noted_times(run)) + 1:
+        spreads.append(statistics.median(times_s) / min(times_s) - 1.0)
     return max(spreads) if spreads else None
 
 

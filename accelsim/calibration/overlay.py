@@ -12,27 +12,10 @@ from pathlib import Path
 
 from accelsim.calibration.files import write_text
 from accelsim.confidence.residual import FamilyResidual
-from accelsim.cost.fitted import (
-    FittedParameters,
-    HeldOutError,
-    calibration_folders,
-    fitted_parameters,
-    read_fitted,
-)
+from accelsim.cost.fitted import FittedParameters, calibration_folders
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.surface_file import surface_file_name, write_surfaces
-
-__all__ = [
-    "FittedParameters",
-    "as_written",
-    "family_line",
-    "fitted_parameters",
-    "number",
-    "overlay_text",
-    "read_fitted",
-    "user_folder",
-    "write_overlay",
-]
+from accelsim.plain import Values
 
 
 def user_folder() -> Path:
@@ -67,7 +50,7 @@ def overlay_text(overlay: FittedParameters) -> str:
         f"data: {{rows: {overlay.rows}, source: {_quoted(overlay.data)}}}",
     ]
     if overlay.held_out is not None:
-        lines.append(f"held_out: {{{_held_out_text(overlay.held_out)}}}")
+        lines.append(f"held_out: {_mapping(asdict(overlay.held_out))}")
     if overlay.note:
         lines.append(f"note: {_quoted(overlay.note)}")
     lines.append("parameters:" if overlay.parameters else "parameters: {}")
@@ -97,14 +80,14 @@ def overlay_text(overlay: FittedParameters) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _held_out_text(error: HeldOutError) -> str:
-    return ", ".join(f"{key}: {_value(value)}" for key, value in asdict(error).items())
-
-
 def family_line(entry: FamilyResidual) -> str:
     """Residuals of a family as one line of YAML."""
-    values = (f"{name}: {_value(value)}" for name, value in entry.to_mapping().items())
-    return "{" + ", ".join(values) + "}"
+    return _mapping(entry.to_mapping())
+
+
+def _mapping(values: Values) -> str:
+    texts = (f"{name}: {_value(value)}" for name, value in values.items())
+    return "{" + ", ".join(texts) + "}"
 
 
 def _value(value: object) -> str:

@@ -16,14 +16,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Self
 
-from accelsim.calibration.measured_rows import MeasuredRow, is_size
+from accelsim.calibration.environment import differences, machine_name
+from accelsim.calibration.measured_rows import MeasuredRow, is_size, refuse_fields
 from accelsim.calibration.measurement.case import CASE_VERSION, Case
 from accelsim.errors import InvalidValueError, OutputError, ProfileError
 from accelsim.files.plainfile import MOST_VALUES, open_plain, user_folder
 from accelsim.frozen import frozen
-from accelsim.plain import Document, Values
+from accelsim.plain import Document, Values, grouped
 
 if TYPE_CHECKING:
     from accelsim.workloads.graph import OperatorGraph
@@ -58,6 +59,11 @@ class Measurement:
     skipped: str | None = None
     row: MeasuredRow | None = None
 
+    @property
+    def is_undisturbed(self) -> bool:
+        """Whether no other program took a core from it, as far as it says."""
+        return bool(self.details.get("undisturbed", True))
+
     def to_dict(self) -> Document:
         """Plain values for JSON."""
         values = asdict(self)
@@ -77,11 +83,11 @@ class Measurement:
             values["case"] = Case(**values["case"])
             if values["row"] is not None:
                 values["row"] = MeasuredRow.from_dict(values["row"])
-            found = cls(**values)
-            found.check()
+            measurement = cls(**values)
+            measurement.check()
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"not a measurement ({error})") from None
-        return found
+        return measurement
 
     def check(self) -> None:
         """Refuse what is no measurement.
@@ -90,17 +96,18 @@ class Measurement:
             ValueError: Naming the field.
         """
         case = self.case
-        words = (case.family, case.operator, case.dtype, case.execution)
+        names = (case.family, case.operator, case.dtype, case.execution)
         sizes = (*dict(case.shape).values(), case.threads)
-        for name, value, ok in (
-            ("case", words, all(isinstance(word, str) for word in words)),
-            ("case.shape", case.shape, all(is_size(size) for size in sizes)),
-            ("time_s", self.time_s, self.time_s is None or 0 < float(self.time_s) < _LONGEST_S),
-            ("noise_fraction", self.noise_fraction, 0 <= float(self.noise_fraction) < math.inf),
-            ("details", self.details, isinstance(self.details, Mapping)),
-        ):
-            if not ok:
-                raise ValueError(f"{name} = {str(value)[:80]}")
+        time_s, noise = self.time_s, self.noise_fraction
+        refuse_fields(
+            (
+                ("case", names, all(isinstance(name, str) for name in names)),
+                ("case.shape", case.shape, all(map(is_size, sizes))),
+                ("time_s", time_s, time_s is None or 0 < float(time_s) < _LONGEST_S),
+                ("noise_fraction", noise, 0 <= float(noise) < math.inf),
+                ("details", self.details, isinstance(self.details, Mapping)),
+            )
+        )
         if self.row is not None:
             self.row.check()
 
@@ -125,16 +132,37 @@ class CalibrationRun:
     digest: str
     dropped_bytes: int
 
+    @property
+    def device(self) -> str:
+        """Device it was measured on: "cpu" or "cuda:N"."""
+        return str(self.settings.get("device", "cpu"))
+
+    @property
+    def is_of_gpu(self) -> bool:
+        """Whether it was measured on a GPU."""
+        return self.device.startswith("cuda")
+
+    @property
+    def machine(self) -> str:
+        """A short name of the machine."""
+        return machine_name(self.environment)
+
+    @property
+    def date(self) -> str:
+        """Day it was measured, "unknown" where it does not say."""
+        return str(self.environment.get("measured_at") or "")[:10] or "unknown"
+
+    @property
+    def source(self) -> str:
+        """What its rows are, in words."""
+        return f"operators measured on {self.machine}, run {self.digest}"
+
     def best(self) -> dict[str, Measurement]:
         """The fastest measurement of each case, over rounds: interference only ever adds time."""
-        best_of: dict[str, Measurement] = {}
-        for row in self.rows:
-            if row.time_s is None:
-                continue
-            known = best_of.get(row.case.key)
-            if known is None or known.time_s is None or row.time_s < known.time_s:
-                best_of[row.case.key] = row
-        return best_of
+        timed = grouped(
+            (row for row in self.rows if row.time_s is not None), lambda row: row.case.key
+        )
+        return {key: min(rows, key=lambda row: row.time_s or 0.0) for key, rows in timed.items()}
 
 
 def _line(payload: Values, previous: str) -> tuple[bytes, str]:
@@ -153,8 +181,11 @@ def read_run(path: str | Path) -> CalibrationRun:
     path = Path(path)
     header: Document | None = None
     digest, rows, notes = "", [], []
-    lines = _Lines(path)
-    for number, line in enumerate(lines, 1):
+    cut_bytes = 0
+    for number, line in enumerate(_lines(path), 1):
+        if not line.endswith(b"\n"):
+            cut_bytes = len(line)
+            break
         document, digest = _checked(path, number, line, digest)
         if header is None:
             _check_header(path, document)
@@ -169,36 +200,21 @@ def read_run(path: str | Path) -> CalibrationRun:
     if header is None:
         raise ProfileError(str(path), ["line 1: no complete line; this is not a run file"])
     settings = header["settings"]
-    return CalibrationRun(header["environment"], settings, rows, notes, digest, lines.cut_bytes)
+    return CalibrationRun(header["environment"], settings, rows, notes, digest, cut_bytes)
 
 
-class _Lines:
-    """The whole lines of a file, read one at a time.
-
-    Attributes:
-        cut_bytes: Bytes of a last line that was cut off, once all are read.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.cut_bytes = path, 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        with open_plain(self.path) as stream:
-            yield from self._whole(stream)
-
-    def _whole(self, stream: BinaryIO) -> Iterator[bytes]:
-        size = values = 0
+def _lines(path: Path) -> Iterator[bytes]:
+    """Lines of a file within bounds, read one at a time."""
+    size = values = 0
+    with open_plain(path) as stream:
         while line := stream.readline(_LONGEST_LINE + 1):
             size += len(line)
             if len(line) > _LONGEST_LINE or size > _MOST_BYTES:
                 limits = f"{_MOST_BYTES:,} bytes, or a line than {_LONGEST_LINE:,}"
-                raise ProfileError(str(self.path), [f"larger than {limits}: not a run file"])
+                raise ProfileError(str(path), [f"larger than {limits}: not a run file"])
             values += sum(line.count(mark) for mark in (b",", b"[", b"{"))
             if values > MOST_VALUES:
-                raise ProfileError(str(self.path), [f"more than {MOST_VALUES:,} values"])
-            if not line.endswith(b"\n"):
-                self.cut_bytes = len(line)
-                return
+                raise ProfileError(str(path), [f"more than {MOST_VALUES:,} values"])
             yield line
 
 
@@ -211,10 +227,8 @@ def _checked(path: Path, number: int, line: bytes, previous: str) -> tuple[Docum
         problem = f"line {number}: not a line of a run file (damaged)"
         raise ProfileError(str(path), [problem]) from None
     if claimed != digest:
-        problem = (
-            f"line {number}: its hash does not match; the file was changed after it was written"
-        )
-        raise ProfileError(str(path), [problem])
+        problem = "its hash does not match; the file was changed after it was written"
+        raise ProfileError(str(path), [f"line {number}: {problem}"])
     return document, digest
 
 
@@ -225,8 +239,8 @@ def _check_header(path: Path, header: Values) -> None:
         for name, value in wanted.items()
         if header.get(name) != value
     ]
-    parts = (header.get("environment"), header.get("settings"))
-    if not all(isinstance(part, dict) for part in parts):
+    sections = (header.get("environment"), header.get("settings"))
+    if not all(isinstance(section, dict) for section in sections):
         problems.append("line 1: environment or settings missing")
     if problems:
         raise ProfileError(str(path), problems)
@@ -349,8 +363,6 @@ def _text(path: Path) -> str | None:
 
 
 def _check_same(path: Path, run: CalibrationRun, environment: Values) -> None:
-    from accelsim.calibration.environment import differences
-
     differing = differences(run.environment, environment)
     if differing:
         remedy = f"Start a new run with another --out. Different: {'; '.join(differing)}."
@@ -369,14 +381,14 @@ def calibration_lock() -> Iterator[Path]:
 
     from filelock import FileLock, Timeout
 
-    place = user_folder() / f"calibration-{platform.node()}.lock"
-    lock = FileLock(place, timeout=0)
+    path = user_folder() / f"calibration-{platform.node()}.lock"
+    lock = FileLock(path, timeout=0)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
         raise OutputError(
-            f"Another calibration is running (it holds {place}); two at once would measure each "
+            f"Another calibration is running (it holds {path}); two at once would measure each "
             "other. Wait for it."
         ) from None
     except OSError as error:
@@ -385,7 +397,7 @@ def calibration_lock() -> Iterator[Path]:
             f"The lock against a second calibration cannot be made: {error}. {remedy}"
         ) from None
     try:
-        yield place
+        yield path
     finally:
         lock.release()
 
@@ -400,16 +412,17 @@ def measured_graph(measurements: Sequence[Measurement]) -> OperatorGraph:
     from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 
     rows = [m.row for m in measurements if m.row is not None]
-    columns: dict[str, Any] = {
+    columns: Document = {
         name: [getattr(row, name) for row in rows] for name in MeasuredRow.__dataclass_fields__
     }
     widths = [len(DIMENSIONS[OperatorKind[row.kind.upper()]]) for row in rows]
-    columns["dims"] = [
-        [*row.dims, *(0,) * (width - len(row.dims))]
-        for row, width in zip(rows, widths, strict=True)
-    ]
-    columns["dtype"] = [m.case.dtype for m in measurements]
-    columns["path"] = [""] * len(rows)
-    columns["saved_bytes"] = [0.0] * len(rows)
-    columns["dependencies"] = [[place - 1] if place else [] for place in range(len(rows))]
+    columns |= {
+        "dims": [
+            [*row.dims, *(0,) * width][:width] for row, width in zip(rows, widths, strict=True)
+        ],
+        "dtype": [m.case.dtype for m in measurements],
+        "path": [""] * len(rows),
+        "saved_bytes": [0.0] * len(rows),
+        "dependencies": [[index - 1] if index else [] for index in range(len(rows))],
+    }
     return OperatorGraph.from_dict(columns)

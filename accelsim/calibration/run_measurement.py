@@ -13,11 +13,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from accelsim.errors import AccelsimError, InvalidValueError, MissingDependencyError
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 
 if TYPE_CHECKING:
     from accelsim.calibration.measurement.case import Case
@@ -81,15 +84,15 @@ def parse_threads(text: str) -> tuple[int, ...]:
     Raises:
         InvalidValueError: If a part is no count.
     """
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not all(map(_is_count, parts)):
+    counts = parse_formats(text)
+    if not all(map(_is_count, counts)):
         raise InvalidValueError("threads", text, "counts such as 1,2")
-    return tuple(map(int, parts))
+    return tuple(map(int, counts))
 
 
 def parse_formats(text: str) -> tuple[str, ...]:
     """Formats of a list such as "fp32,bf16"; none for an empty one."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    return tuple(item.strip() for item in text.split(",") if item.strip())
 
 
 def _is_count(text: str) -> bool:
@@ -127,23 +130,16 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
     if kind == "cuda":
         torch.cuda.set_device(device)  # streams, events and graphs belong to the current device
     executions = ("eager", "graph") if kind == "cuda" else ("eager",)
-    facts = describe(device)
-    recorded = {
-        "device": device,
-        "threads": list(threads),
-        "dtypes": list(dtypes),
-        "budget_s": settings.budget_s,
-    }
-    guard = (
-        memory_limit() if kind == "cpu" else nullcontext()
-    )  # CUDA reserves addresses far beyond what it uses
-    compiling_s = (
-        _COMPILED_SHARE * settings.budget_s if settings.budget_s >= _LEAST_COMPILED_S else 0.0
-    )
+    recorded: Document = {"device": device, "threads": list(threads), "dtypes": list(dtypes)}
+    recorded["budget_s"] = settings.budget_s
+    # CUDA reserves addresses far beyond what it uses
+    guard = memory_limit() if kind == "cpu" else nullcontext()
+    has_time = settings.budget_s >= _LEAST_COMPILED_S
+    compiling_s = _COMPILED_SHARE * settings.budget_s if has_time else 0.0
     with (
         calibration_lock(),
         guard,
-        RunFile(settings.out, facts, recorded, resume=settings.resume) as run_file,
+        RunFile(settings.out, describe(device), recorded, resume=settings.resume) as run_file,
     ):
         session = Session(device, run_file, rounds=settings.rounds, report=report)
         cases = operator_suite(kind, dtypes, threads, executions)
@@ -167,20 +163,19 @@ def _measure_compiled(session: Session, budget_s: float, cases: Sequence[Case]) 
         session.run_file.append({"note": "compiled", "skipped": reason})
 
 
-def require_torch() -> Any:
+def require_torch() -> ModuleType:
     """The module torch.
 
     Raises:
         MissingDependencyError: If it is not installed; names the extra.
     """
     try:
-        import torch
+        return import_module("torch")
     except ImportError:
         raise MissingDependencyError("torch", "torch") from None
-    return torch
 
 
-def check_device(torch: Any, device: str) -> str:
+def check_device(torch: ModuleType, device: str) -> str:
     """The device's full name.
 
     Raises:
@@ -190,15 +185,14 @@ def check_device(torch: Any, device: str) -> str:
         return device
     kind, _, index = device.partition(":")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    known = ", ".join(["cpu", *(f"cuda:{i}" for i in range(count))])
+    names = ", ".join(["cpu", *(f"cuda:{i}" for i in range(count))])
     number = int(index or "0") if kind == "cuda" and _is_count(index or "0") else count
     if number >= count:
-        remedy = (
-            ""
-            if count
-            else "This torch finds no CUDA device; check the driver and that torch is a CUDA build."
+        no_cuda = (
+            "This torch finds no CUDA device; check the driver and that torch is a CUDA build."
         )
-        raise InvalidValueError("device", device, f"one of {known}", remedy)
+        remedy = "" if count else no_cuda
+        raise InvalidValueError("device", device, f"one of {names}", remedy)
     return f"cuda:{number}"
 
 
@@ -212,29 +206,28 @@ def check_threads(threads: Sequence[int], device: str) -> tuple[int, ...]:
 
     if device != "cpu":
         return (0,)
-    given = int(describe()["cpu_count_given"] or 1)
-    chosen = tuple(
-        dict.fromkeys((1, *(threads or (given,))))
-    )  # several threads are fitted relative to one
+    available = int(describe()["cpu_count_given"] or 1)
+    # several threads are fitted relative to one
+    chosen = tuple(dict.fromkeys((1, *(threads or (available,)))))
     for count in chosen:
-        if not 1 <= count <= given:
+        if not 1 <= count <= available:
             raise InvalidValueError(
-                "threads", count, f"1 to {given}, the CPUs given to this process"
+                "threads", count, f"1 to {available}, the CPUs given to this process"
             )
     return chosen
 
 
-def check_dtypes(torch: Any, dtypes: Sequence[str], device: str) -> tuple[str, ...]:
+def check_dtypes(torch: ModuleType, dtypes: Sequence[str], device: str) -> tuple[str, ...]:
     """Formats to measure: those asked for, or fp32 and the 16-bit formats the device multiplies
     fast.
 
     Raises:
         InvalidValueError: If a format is not known.
     """
-    known = _FORMATS[device.partition(":")[0]]
+    formats = _FORMATS[device.partition(":")[0]]
     for name in dtypes:
-        if name not in known:
-            raise InvalidValueError("dtypes", name, f"one of {', '.join(known)}")
+        if name not in formats:
+            raise InvalidValueError("dtypes", name, f"one of {', '.join(formats)}")
     if dtypes:
         return tuple(dict.fromkeys(dtypes))
     if device != "cpu":
@@ -242,12 +235,9 @@ def check_dtypes(torch: Any, dtypes: Sequence[str], device: str) -> tuple[str, .
             return ("fp32", "bf16")
         is_new = torch.cuda.get_device_capability(device)[0] >= _AMPERE
         return ("fp32", "tf32", "bf16") if is_new else ("fp32", "fp16")
-    fast = (
-        torch.ops.mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001
-        if torch.backends.mkldnn.is_available()
-        else False
-    )
-    return ("fp32", "bf16") if fast else ("fp32",)
+    mkldnn = torch.ops.mkldnn
+    has_bf16 = torch.backends.mkldnn.is_available() and mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001
+    return ("fp32", "bf16") if has_bf16 else ("fp32",)
 
 
 def _settings(arguments: Sequence[str] | None) -> MeasureSettings:
@@ -264,15 +254,15 @@ def _settings(arguments: Sequence[str] | None) -> MeasureSettings:
         "--out", type=Path, default=Path("calibration-run.jsonl"), help="run file to write"
     )
     parser.add_argument("--resume", action="store_true", help="continue that file")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     return MeasureSettings(
-        device=given.device,
-        threads=parse_threads(given.threads),
-        dtypes=parse_formats(given.dtypes),
-        budget_s=parse_budget_s(given.budget),
-        rounds=max(1, given.rounds),
-        out=given.out,
-        resume=given.resume,
+        device=options.device,
+        threads=parse_threads(options.threads),
+        dtypes=parse_formats(options.dtypes),
+        budget_s=parse_budget_s(options.budget),
+        rounds=max(1, options.rounds),
+        out=options.out,
+        resume=options.resume,
     )
 
 
@@ -284,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         nonlocal last
         if time.monotonic() - last > _REPORT_S:
             last = time.monotonic()
-            share, left_s = f"{progress.done}/{progress.total}", progress.remaining_s
+            share, left_s = f"{progress.completed}/{progress.total}", progress.remaining_s
             sys.stderr.write(f"{share}, at most {left_s:.0f} s left: {progress.label}\n")
 
     try:

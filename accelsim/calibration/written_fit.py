@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from accelsim.calibration import calibrate
@@ -38,12 +39,12 @@ def fit_files(path: Path, folder: Path, name: str, tell: Tell, *, despite_noise:
     run = read_run(path)
     for count, share in disturbed_fraction(run).items():
         if share > _MENTIONED_FRACTION:
-            said = f"{100 * share:.0f} % of the measurements on {count} thread(s)"
-            tell(f"{said} were disturbed by other programs and take no part in the fit")
+            disturbed = f"{100 * share:.0f} % of the measurements on {count} thread(s)"
+            tell(f"{disturbed} were disturbed by other programs and take no part in the fit")
     for note in run.notes:
         if note.get("note") == "compiled":
             tell(f"compiled operators were not measured: {note['skipped']}")
-    if str(run.settings.get("device")).startswith("cuda"):
+    if run.is_of_gpu:
         fitted = _fit_gpu(run, folder, name, tell, despite_noise=despite_noise)
     else:
         if not name:
@@ -52,7 +53,7 @@ def fit_files(path: Path, folder: Path, name: str, tell: Tell, *, despite_noise:
     report = folder / "report.md"
     origin = write_origin(folder / "frozen.json", run, fitted.device, fitted.errors)
     write_text(report, report_markdown(run.environment, fitted.errors, (), {}))
-    return fitted.with_files(origin, report)
+    return replace(fitted, files=(*fitted.files, origin, report))
 
 
 def _fit_cpu(run: CalibrationRun, folder: Path, name: str, *, despite_noise: bool) -> Fitted:
@@ -66,7 +67,7 @@ def _fit_cpu(run: CalibrationRun, folder: Path, name: str, *, despite_noise: boo
         run,
         errors,
         calibrate.held_out(fitted),
-        calibrate.framework_times(fitted),
+        {"compiled_call_s": fitted.kernels.compiled_call_s},
         calibrate.write_calibration(fitted, folder / "fitted"),
     )
 

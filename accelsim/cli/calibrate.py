@@ -100,7 +100,7 @@ def calibrate_run(
             resume=options.resume,
         )
         with _interruptible(path), progress_bar("measuring") as told:
-            measure(settings, lambda p: told(p.done, p.total, p.label))
+            measure(settings, lambda p: told(p.completed, p.total, p.label))
     with _interruptible(path, f"fit it with --from {path}"):
         from accelsim.calibration.written_fit import fit_files
 
@@ -161,7 +161,7 @@ def calibrate_check(
     force: bool = option("Let --report replace a page.", False),
 ) -> None:
     """Measure whole models against the frozen predictions; exits with 1 if the machine drifted."""
-    from accelsim.calibration import check_run
+    from accelsim.calibration import check, check_run
     from accelsim.calibration.check_report import report_markdown
     from accelsim.calibration.environment import describe, differences
     from accelsim.calibration.files import write_json, write_text
@@ -174,12 +174,11 @@ def calibrate_check(
     require_torch()
     folder = _calibrated_folder(out)
     run_data = read_run(folder / "run.jsonl")
-    device = str(run_data.settings.get("device", "cpu"))
     frozen = check_run.freeze_predictions(folder, run_data, _tell)
     before = check_run.read_results(folder / "results.json", str(frozen.get("hash")))
-    for change in differences(run_data.environment, describe(device)):
+    for change in differences(run_data.environment, describe(run_data.device)):
         _tell(f"changed since the calibration: {change}")
-    measured = partial(check_run.measure_model, device=device)
+    measured = partial(check.measure_model, device=run_data.device)
     with calibration_lock(), progress_bar("checking") as told:
         results = check_run.check_calibration(
             frozen, str(folder / "frozen.json"), budget, told, measured, heap

@@ -189,9 +189,7 @@ def _write_files(
         write_frame(load_options.requests_out, result.to_requests(), force=output_writer.force)
         output_writer.wrote(load_options.requests_out)
     if load_options.trace is not None:
-        from accelsim.simulation.timeline import write_trace
-
-        write_trace(result.to_timeline(), load_options.trace, force=output_writer.force)
+        result.to_timeline().to_perfetto(load_options.trace, force=output_writer.force)
         output_writer.wrote(load_options.trace, "; open it at https://ui.perfetto.dev")
     if output_writer.folder is not None:
         from accelsim.capacity.assignment import of_serving

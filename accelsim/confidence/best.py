@@ -29,28 +29,35 @@ _DRAWS = 4000
 _FAR = 5.0
 
 
-def difference_log_sigma(one: float, other: float, *, is_alike: bool = True) -> float:
+def difference_log_sigma(
+    log_sigma: float, other_log_sigma: float, *, is_alike: bool = True
+) -> float:
     """Standard deviation of the error of ln(time of one / time of another).
 
+    Variance of a difference of correlated quantities (JCGM 100:2008, section 5.2). Estimate: what
+    alternatives share is `1 - OWN_SHARE` of the variance.
+
     Args:
-        one: Spread of ln(true / predicted) of one.
-        other: Of the other.
+        log_sigma: Spread of ln(true / predicted) of one.
+        other_log_sigma: Of the other.
         is_alike: Whether they share an error: they run on devices of one class.
     """
-    shared = (1.0 - OWN_SHARE) * one * other if is_alike else 0.0
-    return math.sqrt(max(one**2 + other**2 - 2 * shared, 0.0))
+    shared = (1.0 - OWN_SHARE) * log_sigma * other_log_sigma if is_alike else 0.0
+    return math.sqrt(max(log_sigma**2 + other_log_sigma**2 - 2 * shared, 0.0))
 
 
-def is_tie(one: tuple[float, float], other: tuple[float, float], *, is_alike: bool = True) -> bool:
+def is_tie(
+    figure: tuple[float, float], other_figure: tuple[float, float], *, is_alike: bool = True
+) -> bool:
     """Whether the 90 % interval of the difference of two alternatives holds zero.
 
     Args:
-        one: Predicted figure, 0 or more, and the spread of ln(true / predicted).
-        other: The same of the other.
+        figure: Predicted figure, 0 or more, and the spread of ln(true / predicted).
+        other_figure: The same of the other.
         is_alike: As in `difference_log_sigma`.
     """
-    spread = difference_log_sigma(one[1], other[1], is_alike=is_alike)
-    return abs(math.log(max(one[0], _LEAST) / max(other[0], _LEAST))) <= Z90 * spread
+    spread = difference_log_sigma(figure[1], other_figure[1], is_alike=is_alike)
+    return abs(math.log(max(figure[0], _LEAST) / max(other_figure[0], _LEAST))) <= Z90 * spread
 
 
 def near_best_probability(
@@ -60,6 +67,8 @@ def near_best_probability(
     own_share: float = OWN_SHARE,
 ) -> FloatArray:
     """Probability that each of n alternatives is at most 5 % worse than the best of them.
+
+    Distributions propagated by draws (JCGM 101:2008).
 
     Args:
         predicted: Times or costs, 0 or more, shape (n,); less is better.
@@ -73,15 +82,15 @@ def near_best_probability(
     """
     log = np.log(np.maximum(predicted, _LEAST))
     reach = log - _FAR * log_sigma
-    kept = np.flatnonzero(reach <= (log + _FAR * log_sigma).min() + math.log1p(NEAR))
+    near_rows = np.flatnonzero(reach <= (log + _FAR * log_sigma).min() + math.log1p(NEAR))
     names = np.full(len(log), "") if groups is None else np.array(list(groups))
-    _, group = np.unique(names[kept], return_inverse=True)
+    _, group = np.unique(names[near_rows], return_inverse=True)
     generator = np.random.default_rng(0)
     common = generator.standard_normal((_DRAWS, int(group.max()) + 1))[:, group]
-    own = generator.standard_normal((_DRAWS, len(kept)))
-    error = math.sqrt(1.0 - own_share) * common + math.sqrt(own_share) * own
-    drawn = log[kept] + log_sigma[kept] * error
+    individual = generator.standard_normal((_DRAWS, len(near_rows)))
+    error = math.sqrt(1.0 - own_share) * common + math.sqrt(own_share) * individual
+    drawn = log[near_rows] + log_sigma[near_rows] * error
     near = drawn <= drawn.min(axis=1, keepdims=True) + math.log1p(NEAR)
     chances = np.zeros(len(log))
-    chances[kept] = near.mean(axis=0)
+    chances[near_rows] = near.mean(axis=0)
     return chances

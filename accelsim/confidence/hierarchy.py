@@ -119,15 +119,15 @@ class Hierarchy:
         """The posterior of runs, at least one."""
         systems = {row[0]: row for row in runs.effects}
         places = {name: index for index, name in enumerate(sorted(systems))}
-        names: dict[str, list[int]] = {}
+        indices_of: dict[str, list[int]] = {}
         for name, index in places.items():
             for effect in systems[name]:
-                names.setdefault(effect, []).append(index)
+                indices_of.setdefault(effect, []).append(index)
         system = np.array([places[row[0]] for row in runs.effects])
-        systems_of = {name: np.array(those) for name, those in names.items()}
-        joint = np.zeros((len(places), len(places)))
-        for name, index in places.items():
-            joint[index] = _covariance(systems[name], components, systems_of, len(places))
+        systems_of = {name: np.array(indices) for name, indices in indices_of.items()}
+        joint = np.stack(
+            [_covariance(systems[name], components, systems_of, len(places)) for name in places]
+        )
         cells = _Cells.of(system, runs.sizes, components.length)
         fit = _Fit(runs.log_ratio / runs.log_sigma, system, cells, joint, components)
         posterior, weight = fit.robust(np.ones(len(system), dtype=bool))
@@ -140,25 +140,26 @@ class Hierarchy:
     def correction(
         self, effects: Sequence[str], sizes: Mapping[str, float], log_sigma: float
     ) -> Correction:
-        """What is known of a run.
+        """What is known of a run: the predictive mean and variance of a Gaussian process (Rasmussen
+        and Williams, 2006, equations 2.25 and 2.26).
 
         Args:
             effects: Its effects, one for each level.
             sizes: Its sizes by name.
             log_sigma: Spread of runs like it before.
         """
-        shares, known = self.components, self._posterior
+        shares, posterior = self.components, self._posterior
         shared = _covariance(effects, shares, self.systems_of, len(self.systems))
-        mean = float(shared @ known.pull)
-        variance = sum(shares.shares) - float(shared @ known.precision @ shared)
+        mean = float(shared @ posterior.pull)
+        variance = sum(shares.shares) - float(shared @ posterior.precision @ shared)
         near, scale = shares.near, 1.0
         index = self.systems.get(effects[0])
         if index is not None:
             like = near * self._cells.like(index, sizes, shares.length)
-            gain = like @ known.inverse[index]
-            rest = 1.0 - float(gain.sum())
-            mean = rest * mean + float(gain @ known.seen[index])
-            variance = rest**2 * variance
+            gain = like @ posterior.inverse[index]
+            unexplained = 1.0 - float(gain.sum())
+            mean = unexplained * mean + float(gain @ posterior.cell_mean[index])
+            variance = unexplained**2 * variance
             near -= float(gain @ like)
             scale = float(self.scale[index])
         sigma = log_sigma * math.sqrt(scale * (variance + near + shares.own))
@@ -204,22 +205,26 @@ class _Cells:
         values = np.log([[row.get(name, 1.0) for name in names] for row in sizes])
         cell, points = np.zeros(len(system), dtype=np.int64), []
         for index in range(int(system.max()) + 1):
-            own = np.flatnonzero(system == index)
-            gathered, cell[own] = _gathered(values[own])
+            rows = np.flatnonzero(system == index)
+            gathered, cell[rows] = _gathered(values[rows])
             points.append(gathered)
         most = max(map(len, points))
         correlation = np.broadcast_to(np.eye(most), (len(points), most, most)).copy()
-        for index, known in enumerate(points):
-            correlation[index, : len(known), : len(known)] = _correlation(known, known, length)
+        for index, cell_points in enumerate(points):
+            correlation[index, : len(cell_points), : len(cell_points)] = _correlation(
+                cell_points, cell_points, length
+            )
         return cls(names, cell, tuple(points), correlation)
 
     def like(self, index: int, sizes: Mapping[str, float], length: float) -> FloatArray:
         """Correlation of a run of some sizes with the cells of its system, shape (c,)."""
         point = np.log([[sizes.get(name, 1.0) for name in self.names]])
         unseen = math.fsum(abs(math.log(x)) for n, x in sizes.items() if n not in self.names)
-        own = self.points[index]
+        cell_points = self.points[index]
         like = np.zeros(self.correlation.shape[1])
-        like[: len(own)] = _correlation(point, own, length)[0] * math.exp(-unseen / length)
+        like[: len(cell_points)] = _correlation(point, cell_points, length)[0] * math.exp(
+            -unseen / length
+        )
         return like
 
 
@@ -233,11 +238,11 @@ def _gathered(values: FloatArray) -> tuple[FloatArray, IntArray]:
     return distinct, cell.reshape(-1)
 
 
-def _correlation(some: FloatArray, others: FloatArray, length: float) -> FloatArray:
+def _correlation(points: FloatArray, other_points: FloatArray, length: float) -> FloatArray:
     """Exponential correlation of points: Rasmussen and Williams, 2006, equation 4.18, a product
     over sizes.
     """
-    apart = np.abs(some[:, None] - others[None]).sum(axis=2)
+    apart = np.abs(points[:, None] - other_points[None]).sum(axis=2)
     return np.asarray(np.exp(-apart / length))
 
 
@@ -246,7 +251,7 @@ class _Posterior:
     """What is known for given weights.
 
     Attributes:
-        seen: Mean of y / sigma of each cell, shape (s, c).
+        cell_mean: Mean of y / sigma of each cell, shape (s, c).
         inverse: Inverse covariance of the cells of each system but for what all have in common,
             shape (s, c, c).
         precision: Inverse covariance of the systems' means, shape (s, s).
@@ -255,7 +260,7 @@ class _Posterior:
         variance: Variance of that, shape (s, c).
     """
 
-    seen: FloatArray
+    cell_mean: FloatArray
     inverse: FloatArray
     precision: FloatArray
     pull: FloatArray
@@ -282,15 +287,15 @@ class _Fit:
     components: Components
 
     def robust(self, used: BoolArray) -> tuple[_Posterior, FloatArray]:
-        """The posterior from the runs used, and their weights."""
+        """The posterior from the runs used, and their weights, by expectation and maximisation
+        (Lange et al., 1989).
+        """
         weight = used.astype(np.float64)
         posterior = self._posterior(weight)
         for _ in range(_STEPS):
             before = posterior.expected
-            mean, variance = (
-                values[self.system, self.cells.cell]
-                for values in (posterior.expected, posterior.variance)
-            )
+            mean = posterior.expected[self.system, self.cells.cell]
+            variance = posterior.variance[self.system, self.cells.cell]
             off = ((self.ratio - mean) ** 2 + variance) / self.components.own
             weight = used * (_FREEDOM + 1) / (_FREEDOM + off)
             posterior = self._posterior(weight)
@@ -303,24 +308,24 @@ class _Fit:
         around what they have in common, then for that.
         """
         near = self.components.near * self.cells.correlation
-        seen, noise = self._seen(weight)
+        mean, noise = self._cell_means(weight)
         inverse = _inverse(near, noise)
         once = inverse.sum(axis=2)
         weights = once.sum(axis=1)
         precision: FloatArray = np.asarray(
             np.linalg.inv(self.joint + np.diag(1.0 / weights)), dtype=np.float64
         )
-        pull = precision @ ((once * seen).sum(axis=1) / weights)
+        pull = precision @ ((once * mean).sum(axis=1) / weights)
         common = self.joint @ pull
         variance = np.diag(self.joint - self.joint @ precision @ self.joint)
         gain = near @ inverse
-        rest = 1.0 - gain.sum(axis=2)
-        expected = rest * common[:, None] + (gain @ seen[:, :, None])[:, :, 0]
+        unexplained = 1.0 - gain.sum(axis=2)
+        expected = unexplained * common[:, None] + (gain @ mean[:, :, None])[:, :, 0]
         spread = self.components.near - (gain * near).sum(axis=2)
-        variance = rest**2 * variance[:, None] + spread
-        return _Posterior(seen, inverse, precision, pull, expected, variance)
+        variance = unexplained**2 * variance[:, None] + spread
+        return _Posterior(mean, inverse, precision, pull, expected, variance)
 
-    def _seen(self, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _cell_means(self, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean of y / sigma of each cell, and its variance before, shape (s, c)."""
         count, most = self.cells.correlation.shape[:2]
         flat = self.system * most + self.cells.cell
@@ -335,10 +340,10 @@ class _Fit:
         The variance before counts as `_PRIOR_RUNS` runs (Gelman et al., 2013, section 3.3).
         """
         parts, count = self.components, len(self.joint)
-        seen, noise = self._seen(weight)
+        mean, noise = self._cell_means(weight)
         inverse = _inverse(parts.near * self.cells.correlation + sum(parts.shares), noise)
-        between = (seen[:, None, :] @ inverse @ seen[:, :, None]).ravel()
-        inside = (self.ratio - seen[self.system, self.cells.cell]) ** 2 / parts.own
+        between = (mean[:, None, :] @ inverse @ mean[:, :, None]).ravel()
+        inside = (self.ratio - mean[self.system, self.cells.cell]) ** 2 / parts.own
         squares = between + np.bincount(self.system, weight * inside, count)
         runs = np.bincount(self.system, weight > 0, count)
         return np.asarray((_PRIOR_RUNS + squares) / (_PRIOR_RUNS + runs))
@@ -346,5 +351,5 @@ class _Fit:
 
 def _inverse(covariance: FloatArray, noise: FloatArray) -> FloatArray:
     """Inverse of each covariance with noise on its diagonal, shape (s, c, c)."""
-    whole = covariance + noise[:, :, None] * np.eye(noise.shape[1])
-    return np.asarray(np.linalg.inv(whole), dtype=np.float64)
+    total = covariance + noise[:, :, None] * np.eye(noise.shape[1])
+    return np.asarray(np.linalg.inv(total), dtype=np.float64)

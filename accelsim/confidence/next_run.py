@@ -43,7 +43,8 @@ class Alternatives:
         groups: Sequence[str],
         own_share: float = OWN_SHARE,
     ) -> Alternatives:
-        """Alternatives of which nothing was measured.
+        """Alternatives of which nothing was measured. Estimate: errors on one class of device share
+        all but `own_share` of their variance.
 
         Args:
             cost: Predicted costs, above 0, shape (n,).
@@ -62,27 +63,29 @@ class Alternatives:
         """The alternative of the least expected cost."""
         return int((self.mean + np.diag(self.covariance) / 2).argmin())
 
-    def after(self, place: int, cost: float, run_log_sigma: float = RUN_LOG_SIGMA) -> Alternatives:
-        """The same once an alternative was measured.
+    def after(self, index: int, cost: float, run_log_sigma: float = RUN_LOG_SIGMA) -> Alternatives:
+        """The same once an alternative was measured: a normal distribution given one of its
+        quantities (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, A.6).
 
         Args:
-            place: The alternative.
+            index: The alternative.
             cost: Its measured cost.
             run_log_sigma: Noise of a run.
         """
-        column = self.covariance[:, place]
-        gain = column / (column[place] + run_log_sigma**2)
-        mean = self.mean + gain * (np.log(cost) - self.mean[place])
+        column = self.covariance[:, index]
+        gain = column / (column[index] + run_log_sigma**2)
+        mean = self.mean + gain * (np.log(cost) - self.mean[index])
         return Alternatives(mean, self.covariance - np.outer(gain, column))
 
-    def saving(self, places: Sequence[int], run_log_sigma: float = RUN_LOG_SIGMA) -> float:
-        """What measured runs lower the expected cost of the choice by, in its unit.
+    def saving(self, indices: Sequence[int], run_log_sigma: float = RUN_LOG_SIGMA) -> float:
+        """What measured runs lower the expected cost of the choice by, in its unit: the expected
+        value of sample information (Raiffa and Schlaifer, 1961, chapter 4).
 
         Args:
-            places: Alternatives that are measured.
+            indices: Alternatives that are measured.
             run_log_sigma: Noise of a run.
         """
-        measured = list(places)
+        measured = list(indices)
         columns = self.covariance[:, measured]
         spread = columns[measured] + run_log_sigma**2 * np.eye(len(measured))
         return self._saving(columns @ np.linalg.inv(spread), spread)
@@ -93,7 +96,9 @@ class Alternatives:
         return self._saving(np.eye(len(self.mean)), self.covariance)
 
     def _saving(self, gain: FloatArray, spread: FloatArray) -> float:
-        """The expected saving where the means move by `gain` times a normal vector."""
+        """The expected saving where the means move by `gain` times a normal vector (Raiffa and
+        Schlaifer, 1961, chapter 4), by antithetic draws.
+        """
         values, vectors = np.linalg.eigh(spread)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         half = np.random.default_rng(0).standard_normal((_DRAWS // 2, len(spread)))

@@ -14,6 +14,7 @@ or traffic.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +110,15 @@ class FamilyResidual:
 
     def to_mapping(self) -> Document:
         """The entry of a parameter file; `from_mapping` reads it back."""
-        return {name: getattr(self, name) for name in _NUMBERS} | {
-            "flop": list(self.flop),
-            "bytes": list(self.bytes),
-        }
+        values = asdict(self) | {"flop": list(self.flop), "bytes": list(self.bytes)}
+        del values["is_own"]
+        return values
+
+
+def size_range(sizes: FloatArray) -> tuple[float, float]:
+    """Least and most of the sizes of measured rows: 1st and 99th percentile."""
+    low, high = np.quantile(sizes, (0.01, 0.99)).tolist()
+    return low, high
 
 
 _NUMBERS = (
@@ -143,7 +149,7 @@ class RowSpread:
     extrapolation_decades: FloatArray
 
 
-def read_families(path: Path, entries: Any) -> dict[str, FamilyResidual]:
+def read_families(path: Path, entries: Mapping[str, Values] | None) -> dict[str, FamilyResidual]:
     """The section ``families`` of a parameter file, which may be missing.
 
     Raises:
@@ -176,8 +182,8 @@ def run_log_sigma(
     if not time_s.any():
         return 0.0
     shared = log_sigma if shared_log_sigma is None else shared_log_sigma
-    one, once = np.zeros(len(kind), dtype=np.int64), np.ones(len(kind))
-    return float(run_log_sigmas(one, kind, time_s, once, log_sigma, shared)[0])
+    single_run, once = np.zeros(len(kind), dtype=np.int64), np.ones(len(kind))
+    return float(run_log_sigmas(single_run, kind, time_s, once, log_sigma, shared)[0])
 
 
 def run_log_sigmas(
@@ -215,12 +221,12 @@ def run_log_sigmas(
     by_kind = shared.reshape(count, kinds)
     variance = (1.0 - KIND_CORRELATION) * (by_kind**2).sum(axis=1)
     variance += KIND_CORRELATION * by_kind.sum(axis=1) ** 2
-    own = np.sqrt(np.maximum(log_sigma**2 - shared_log_sigma**2, 0.0))
+    independent = np.sqrt(np.maximum(log_sigma**2 - shared_log_sigma**2, 0.0))
     # one number that brings equal rows together sorts four times as fast as two keys
     order = np.argsort(np.asarray(time_s, dtype=np.float64).view(np.int64) ^ (group * _ODD))
     changes = (np.diff(group[order]) != 0) | (np.diff(time_s[order]) != 0)
     starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
-    by_shape = np.add.reduceat((weight * own)[order], starts)
+    by_shape = np.add.reduceat((weight * independent)[order], starts)
     variance += np.bincount(run[order][starts], by_shape**2, count)
     return np.asarray(np.sqrt(variance))
 
@@ -317,8 +323,8 @@ def row_spread(
     for name, rows in family_rows(graph).items() if families else ():
         kind = int(graph.kind[rows[0]])
         condition = conditions[kind not in PRODUCT_KINDS]
-        known = _family(families, name, condition)
-        if known is None:
+        family = _family(families, name, condition)
+        if family is None:
             unknown = rows[np.isnan(shared[rows])]
             path = path_of(kind, int(graph.dtype[rows[0]]), on_matrix_cores)
             pooled = _pooled(families, group_of(kind), path, condition)
@@ -327,17 +333,17 @@ def row_spread(
                     pooled, kind, sigma[unknown], time_s[unknown]
                 )
             continue
-        used = rows if known.is_own else rows[np.isnan(shared[rows])]
+        used = rows if family.is_own else rows[np.isnan(shared[rows])]
         decades = np.maximum(
-            _decades_outside(graph.flop[used], known.flop),
-            _decades_outside(graph.bytes[used], known.bytes),
+            _decades_outside(graph.flop[used], family.flop),
+            _decades_outside(graph.bytes[used], family.bytes),
         )
         extra = SIGMA_PER_DECADE * decades
         beyond[used] = decades
         sigma[used] = np.hypot(
-            np.where(time_s[used] > LONG_S, known.long_log_sigma, known.log_sigma), extra
+            np.where(time_s[used] > LONG_S, family.long_log_sigma, family.log_sigma), extra
         )
-        shared[used] = np.hypot(known.shared_log_sigma, extra)
+        shared[used] = np.hypot(family.shared_log_sigma, extra)
     return RowSpread(sigma, np.where(np.isnan(shared), sigma, shared), beyond)
 
 
@@ -347,9 +353,9 @@ def _family(
     """The family of rows: the device's own, else of boards with its condition, else of all; FP16
     stands for BF16.
     """
-    known = families.get(name)
-    if known is not None and known.is_own:
-        return known
+    family = families.get(name)
+    if family is not None and family.is_own:
+        return family
     twin = name.replace(" bf16", " fp16")
     names = [f"{n} {condition}" for n in (name, twin)] if condition else []
     return next((families[n] for n in (*names, name, twin) if n in families), None)
@@ -381,8 +387,8 @@ def _unmeasured(
     ), pooled.shared_log_sigma
 
 
-def _decades_outside(size: FloatArray, known: tuple[float, float]) -> FloatArray:
-    low, high = (np.log10(max(edge, _TINY)) for edge in known)
-    own = np.log10(np.maximum(size, _TINY))
-    outside: FloatArray = np.maximum(np.maximum(low - own, own - high), 0.0)
+def _decades_outside(size: FloatArray, size_range: tuple[float, float]) -> FloatArray:
+    low, high = (np.log10(max(edge, _TINY)) for edge in size_range)
+    exponent = np.log10(np.maximum(size, _TINY))
+    outside: FloatArray = np.maximum(np.maximum(low - exponent, exponent - high), 0.0)
     return outside

@@ -9,43 +9,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasPath, BaseModel, ConfigDict, Field
+from pydantic import AliasPath, Field
 
 from accelsim.errors import InvalidValueError
-from accelsim.files.datafile import validated
-from accelsim.learning.readings import Reading, Told, filled
+from accelsim.learning.readings import Count, FileEntry, Positive, Reading, Told, filled
 from accelsim.plain import Document
 
-_Count = Annotated[int, Field(ge=1, le=100_000_000)]
-_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _SECONDS = {"s": 1.0, "ms": 1e-3, "s/token": 1.0, "ms/token": 1e-3}
 _Unit = Literal["s", "ms", "s/token", "ms/token"]
 _OF = "results.request_performance.aggregate"
-_CONFIG = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
-def _at(path: str, default: Any = ...) -> Any:
+def _at(path: str, default: object = ...) -> Any:
     """A field that lies deeper in the report; required without a default."""
     return Field(default, validation_alias=AliasPath(*path.split(".")))
 
 
-class Engine(BaseModel):
+class Engine(FileEntry):
     """A component that runs a model; others have another kind."""
-
-    model_config = _CONFIG
 
     kind: str = _at("standardized.kind", "")
     tool: str = _at("standardized.tool", "")
     tool_version: str = _at("standardized.tool_version", "")
     role: str = _at("standardized.role", "")
-    replicas: _Count = _at("standardized.replicas", 1)
+    replicas: Count = _at("standardized.replicas", 1)
     model: str = _at("standardized.model.name", "")
     device: str = _at("standardized.accelerator.model", "")
-    tp: _Count | None = _at("standardized.accelerator.parallelism.tp", None)
+    tp: Count | None = _at("standardized.accelerator.parallelism.tp", None)
 
     @property
     def engine(self) -> str:
@@ -55,26 +47,24 @@ class Engine(BaseModel):
         return f"{tool}@{plain[1]}" if plain else tool
 
 
-class BenchmarkReport(BaseModel):
+class BenchmarkReport(FileEntry):
     """One run: what ran, under which load, and means of what was measured."""
-
-    model_config = _CONFIG
 
     version: Annotated[str, Field(pattern=r"^0\.2(\.\d+)?$", coerce_numbers_to_str=True)]
     start: str = _at("run.time.start", "")
     stack: list[Engine] = _at("scenario.stack")
     prefix: Document | None = _at("scenario.load.standardized.prefix", None)
     has_turns: bool = _at("scenario.load.standardized.multi_turn.enabled", default=False)
-    rate_qps: _Positive | None = _at("scenario.load.standardized.rate_qps", None)
+    rate_qps: Positive | None = _at("scenario.load.standardized.rate_qps", None)
     concurrency: float | None = _at("scenario.load.standardized.concurrency", None)
-    total: _Count = _at(f"{_OF}.requests.total")
+    total: Count = _at(f"{_OF}.requests.total")
     failures: int = _at(f"{_OF}.requests.failures", 0)
-    prompt: _Positive = _at(f"{_OF}.requests.input_length.mean")
-    output: _Positive = _at(f"{_OF}.requests.output_length.mean")
-    first: _Positive | None = _at(f"{_OF}.latency.time_to_first_token.mean", None)
-    first_units: _Unit = _at(f"{_OF}.latency.time_to_first_token.units", "s")
-    further: _Positive = _at(f"{_OF}.latency.time_per_output_token.mean")
-    further_units: _Unit = _at(f"{_OF}.latency.time_per_output_token.units")
+    prompt: Positive = _at(f"{_OF}.requests.input_length.mean")
+    output: Positive = _at(f"{_OF}.requests.output_length.mean")
+    first_token: Positive | None = _at(f"{_OF}.latency.time_to_first_token.mean", None)
+    first_token_units: _Unit = _at(f"{_OF}.latency.time_to_first_token.units", "s")
+    further_token: Positive = _at(f"{_OF}.latency.time_per_output_token.mean")
+    further_token_units: _Unit = _at(f"{_OF}.latency.time_per_output_token.units")
 
     def arrivals(self, replicas: int, source: str) -> Document:
         """The share of the load that one of the replicas has, as `accelsim.Arrivals` takes it.
@@ -112,18 +102,17 @@ def read_report(source: str, data: Document, told: Told) -> Iterator[Reading]:
         InvalidValueError: If the device, model or engine is said nowhere, or the load or the system
             is of a kind that is not learned from.
     """
-    parse = partial(BenchmarkReport.model_validate, data)
-    report = validated(Path(source), parse, data)
-    engines = [each for each in report.stack if each.kind == "inference_engine"]
+    report = BenchmarkReport.read(source, data)
+    engines = [component for component in report.stack if component.kind == "inference_engine"]
     roles = ", ".join(sorted({engine.role for engine in engines}))
     if len(engines) != 1 or "prefill" in roles:
         allowed = f"one kind of replica that runs prompts and tokens: {source}"
         raise InvalidValueError("stack", roles or "no engine", allowed)
     (engine,) = engines
-    known = {name: getattr(engine, name) for name in ("model", "device", "engine", "tp")}
-    said = filled(source, known, told, ("model", "device", "engine"))
-    times = {"decode": report.further * _SECONDS[report.further_units]}
-    if report.first is not None:
-        times["prompt"] = report.first * _SECONDS[report.first_units]
+    from_file = engine.model_dump(include={"model", "device", "tp"}) | {"engine": engine.engine}
+    run = filled(source, from_file, told, ("model", "device", "engine"))
+    times = {"decode": report.further_token * _SECONDS[report.further_token_units]}
+    if report.first_token is not None:
+        times["prompt"] = report.first_token * _SECONDS[report.first_token_units]
     arrivals = report.arrivals(engine.replicas, source)
-    yield Reading(source, said, times, arrivals, date=report.start[:10])
+    yield Reading(source, run, times, arrivals, date=report.start[:10])

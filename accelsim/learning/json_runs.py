@@ -40,15 +40,15 @@ def object_entries(path: Path, told: Told) -> Iterator[Entry]:
     """
     for where, parse in _objects(path):
         source = f"{path.name}{where}"
-        yield Entry(source, partial(_read, source, parse, told))
+        yield Entry(source, partial(_readings, source, parse, told))
 
 
-def _read(source: str, parse: Callable[[], object], told: Told) -> Iterator[Reading]:
+def _readings(source: str, parse: Callable[[], object], told: Told) -> Iterator[Reading]:
     data = parse()
     if not isinstance(data, dict):
         raise ProfileError(source, ["expected an object: the result of a benchmark"])
-    named = (reader for field, reader in _READERS.items() if field in data)
-    return next(named, read_benchmark)(source, data, told)
+    readers = (reader for field, reader in _READERS.items() if field in data)
+    return next(readers, read_benchmark)(source, data, told)
 
 
 def _objects(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -68,5 +68,5 @@ def _objects(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     if not isinstance(data, list):
         yield "", partial(copy, data)
         return
-    for number, each in enumerate(data, 1):
-        yield f", result {number}", partial(copy, each)
+    for number, item in enumerate(data, 1):
+        yield f", result {number}", partial(copy, item)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 
@@ -94,30 +94,42 @@ def learn(
     """
     entries = list(_entries(map(Path, files), told or Told()))
     runs = [] if known is None else _known_runs(known)
-    refused: Document = {}
-    for place, entry in enumerate(entries):
-        if progress is not None:
-            progress(place, len(entries), entry.source)
-        try:
-            runs += [run for reading in entry.read() for run in _learned(reading)]
-        except InputError as error:
-            refused[entry.source] = str(error)
-            if len(entries) == 1 and not runs:
-                raise
+    read_runs, refused = _predicted_runs(entries, progress, alone=not runs)
+    runs += read_runs
     if not runs:
         reasons = "; ".join(dict.fromkeys(map(str, refused.values()))) or "they hold no run"
         raise InvalidValueError("files", [str(f) for f in files], f"runs to learn from: {reasons}")
-    kept, version = tuple(_distinct(runs, refused)), accelsim.__version__
-    profile = Learned(format="accelsim-learned", version=1, accelsim=version, runs=kept)
+    distinct_runs, version = tuple(_distinct(runs, refused)), accelsim.__version__
+    profile = Learned(format="accelsim-learned", version=1, accelsim=version, runs=distinct_runs)
     return LearnedFiles(profile, refused)
 
 
-def _known_runs(known: str | Path) -> list[LearnedRun]:
+def _predicted_runs(
+    entries: Sequence[Entry], progress: Progress | None, *, alone: bool
+) -> tuple[list[LearnedRun], Document]:
+    """Runs of entries, and why others were refused; the error itself where there is one entry and
+    nothing else to learn from.
+    """
+    runs: list[LearnedRun] = []
+    refused: Document = {}
+    for index, entry in enumerate(entries):
+        if progress is not None:
+            progress(index, len(entries), entry.source)
+        try:
+            runs += [run for reading in entry.read() for run in _learned(reading)]
+        except InputError as error:
+            if alone and len(entries) == 1 and not runs:
+                raise
+            refused[entry.source] = str(error)
+    return runs, refused
+
+
+def _known_runs(path: str | Path) -> list[LearnedRun]:
     """Runs of a profile that were compared with predictions of this version."""
-    profile = read_learned(known, "known")
+    profile = read_learned(path, "known")
     if profile.accelsim != accelsim.__version__:
         allowed = f"a profile that accelsim {accelsim.__version__} made, not {profile.accelsim}"
-        raise InvalidValueError("known", str(known), allowed, "Learn from its files again.")
+        raise InvalidValueError("known", str(path), allowed, "Learn from its files again.")
     return list(profile.runs)
 
 
@@ -132,36 +144,36 @@ def learned_systems(profile: Learned) -> list[Document]:
 
 
 def _system_row(profile: Learned, runs: Sequence[LearnedRun]) -> Document:
-    first, dates = runs[0], sorted(run.date for run in runs if run.date)
-    prior = median(run.log_sigma for run in runs)
-    known = profile.correction(replace(first.system, version=first.version), prior)
-    files = dict.fromkeys(run.source.partition(", ")[0] for run in runs)
+    run, dates = runs[0], sorted(learned_run.date for learned_run in runs if learned_run.date)
+    prior = median(learned_run.log_sigma for learned_run in runs)
+    correction = profile.correction(replace(run.system, version=run.version), prior)
+    files = dict.fromkeys(learned_run.source.partition(", ")[0] for learned_run in runs)
     return {
-        "phase": first.phase,
-        "model": first.model,
-        "device": first.device,
-        "stack": f"{first.stack} {first.version}".strip(),
-        "driver": first.driver or None,
-        "precision": first.precision,
+        "phase": run.phase,
+        "model": run.model,
+        "device": run.device,
+        "stack": f"{run.stack} {run.version}".strip(),
+        "driver": run.driver or None,
+        "precision": run.precision,
         "runs": len(runs),
         "dates": " to ".join(dict.fromkeys((*dates[:1], *dates[-1:]))),
         "files": ", ".join(files),
-        "off_fraction": median(run.ratio for run in runs) - 1.0,
-        "shift_fraction": math.expm1(known.shift),
+        "off_fraction": median(learned_run.ratio for learned_run in runs) - 1.0,
+        "shift_fraction": math.expm1(correction.shift),
         "spread_fraction": math.expm1(Z90 * prior),
-        "learned_spread_fraction": math.expm1(Z90 * known.log_sigma),
+        "learned_spread_fraction": math.expm1(Z90 * correction.log_sigma),
     }
 
 
 def _distinct(runs: Iterable[LearnedRun], refused: Document) -> Iterator[LearnedRun]:
     """Runs without those that are the same one again, which are refused by name."""
-    known: dict[str, str] = {}
+    source_of: dict[str, str] = {}
     for run in runs:
         content = run.model_dump_json(exclude={"source"})
-        if content in known:
-            refused[run.source] = f"it is the run of {known[content]} again"
+        if content in source_of:
+            refused[run.source] = f"it is the run of {source_of[content]} again"
         else:
-            known[content] = run.source
+            source_of[content] = run.source
             yield run
 
 
@@ -198,9 +210,8 @@ def _run(
 ) -> LearnedRun:
     """A run of a profile."""
     measured_s, predicted_s = measured_predicted_s
-    named = {entry.name: getattr(system, entry.name) for entry in fields(System)}
     return LearnedRun(
-        **named,
+        **asdict(system),
         measured=measured_s,
         predicted=predicted_s,
         ratio=ratio,
@@ -229,7 +240,7 @@ def _single(reading: Reading) -> LearnedRun:
         allowed = f"a run that fits {told.device}, of a model that generates for a {phase}"
         raise InvalidValueError("batch", answer.batch, allowed)
     if is_whole:
-        longest = max(simulated.passes, key=lambda each: each.repeats * each.result.latency_s)
+        longest = max(simulated.passes, key=lambda run: run.repeats * run.result.latency_s)
         phase = longest.phase(simulated.run)
     system, ratio = system_of(simulated, phase), measured_s / predicted_s
     return _run(reading, system, (measured_s, predicted_s), ratio, simulated.log_sigma)
@@ -287,6 +298,7 @@ def _step_ratios(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """What is predicted of a server, and times of its steps over the predicted ones with which its
     load gives what was measured: prompts make others wait, so that one ratio moves both figures.
+    Estimate: all steps of a phase are off by one ratio.
     """
     ratios = {"decode": 1.0, "prompt": 1.0}
     predicted = times = simulated(ratios)

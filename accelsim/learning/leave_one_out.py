@@ -63,18 +63,18 @@ def _is_profile(path: Path) -> bool:
 
 
 def _row(profile: Learned, run: LearnedRun) -> Document:
-    others = tuple(other for other in profile.runs if other.source != run.source)
-    known = Correction(0.0, run.log_sigma)
+    others = tuple(candidate for candidate in profile.runs if candidate.source != run.source)
+    correction = Correction(0.0, run.log_sigma)
     if others:
-        known = profile.of_runs(others).correction(run.system, run.log_sigma)
+        correction = profile.of_runs(others).correction(run.system, run.log_sigma)
     return {
         **{name: getattr(run, name) for name in ("source", "phase", "model", "device")},
         "measured_s": run.measured,
         "predicted_s": run.predicted,
         "off_fraction": run.ratio - 1.0,
         "spread_fraction": math.expm1(Z90 * run.log_sigma),
-        "learned_off_fraction": run.ratio / math.exp(known.shift) - 1.0,
-        "learned_spread_fraction": math.expm1(Z90 * known.log_sigma),
+        "learned_off_fraction": run.ratio / math.exp(correction.shift) - 1.0,
+        "learned_spread_fraction": math.expm1(Z90 * correction.log_sigma),
     }
 
 

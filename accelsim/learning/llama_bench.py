@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from accelsim.errors import InvalidValueError
-from accelsim.files.datafile import validated
-from accelsim.learning.readings import Reading, Told, filled
+from accelsim.learning.readings import FileEntry, Positive, Reading, Told, filled
 from accelsim.plain import Document
 
 _NS_PER_S = 1e9
@@ -30,10 +28,8 @@ _FILE = re.compile(r"(.+)[-.]((?:i?q\d\w*|bf16|f16|f32|mxfp4))", re.IGNORECASE)
 _ALL_LAYERS = 99
 
 
-class LlamaBench(BaseModel):
+class LlamaBench(FileEntry):
     """One test."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     cpu_info: str = ""
     gpu_info: str = ""
@@ -44,10 +40,10 @@ class LlamaBench(BaseModel):
     n_gen: _Count
     n_depth: _Count = 0
     test_time: str = ""
-    avg_ns: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    avg_ns: Positive
 
     @property
-    def named(self) -> tuple[str, str]:
+    def model_and_precision(self) -> tuple[str, str]:
         """Model and format of the file."""
         stem = Path(self.model_filename.replace("\\", "/")).name.removesuffix(".gguf")
         split = _FILE.fullmatch(stem)
@@ -75,20 +71,18 @@ def read_llama_bench(source: str, data: Document, told: Told) -> Iterator[Readin
         InvalidValueError: If some layers run on the CPU, if it is on several devices, or if a
             prompt is timed after a context or with tokens.
     """
-    test = validated(Path(source), partial(LlamaBench.model_validate, data), data)
+    test = LlamaBench.read(source, data)
     if 0 < test.n_gpu_layers < _ALL_LAYERS and test.gpu_info and told.device is None:
         remedy = "Say --device where all layers are on it."
         raise InvalidValueError("n_gpu_layers", test.n_gpu_layers, "0, -1 or 99: all", remedy)
     if bool(test.n_prompt) == bool(test.n_gen) or (test.n_prompt and test.n_depth):
         tested = (test.n_prompt, test.n_gen, test.n_depth)
         raise InvalidValueError("n_prompt, n_gen, n_depth", tested, f"one phase alone: {source}")
-    model, precision = test.named
-    known = {"model": model, "precision": precision, "device": test.device, "engine": "llama-cpp"}
-    said = filled(source, known, told, ("model", "device"))
-    date, seconds = test.test_time[:10], test.avg_ns / _NS_PER_S
-    if test.n_prompt:
-        shape = {"batch": 1, "seq_len": test.n_prompt, "output_len": 1}
-        yield Reading(source, said, {"prompt": seconds}, shape=shape, date=date)
-        return
-    shape = {"batch": 1, "seq_len": max(test.n_depth, 1), "output_len": test.n_gen + 1}
-    yield Reading(source, said, {"decode": seconds / test.n_gen}, shape=shape, date=date)
+    model, precision = test.model_and_precision
+    from_file = {"model": model, "precision": precision, "device": test.device}
+    run = filled(source, from_file | {"engine": "llama-cpp"}, told, ("model", "device"))
+    length = test.n_prompt or max(test.n_depth, 1)
+    shape = {"batch": 1, "seq_len": length, "output_len": test.n_gen + 1}
+    phase = "prompt" if test.n_prompt else "decode"
+    measured_s = {phase: test.avg_ns / _NS_PER_S / max(test.n_gen, 1)}
+    yield Reading(source, run, measured_s, shape=shape, date=test.test_time[:10])

@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from accelsim.errors import InvalidValueError
+from accelsim.files.datafile import validated
 from accelsim.frozen import frozen
 from accelsim.option import option
 from accelsim.plain import Document, Values
+
+Count = Annotated[int, Field(ge=1, le=100_000_000)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class FileEntry(BaseModel):
+    """What an object or a line of a file says; fields that nobody needs are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    @classmethod
+    def read(cls, source: str, data: Document) -> Self:
+        """An entry, checked.
+
+        Args:
+            source: File and place.
+            data: Its values.
+
+        Raises:
+            ProfileError: Naming the field that is missing or of the wrong kind.
+        """
+        return validated(Path(source), partial(cls.model_validate, data), data)
 
 
 @frozen
@@ -72,24 +100,25 @@ class Entry:
     read: Callable[[], Iterable[Reading]]
 
 
-def filled(source: str, known: Mapping[str, object], told: Told, needed: tuple[str, ...]) -> Told:
+def filled(
+    source: str, from_file: Mapping[str, object], told: Told, needed: tuple[str, ...]
+) -> Told:
     """What ran, from a file and from what is told beside it.
 
     Args:
         source: File and place, for messages.
-        known: What the file says, by field; empty texts and None are unknown.
+        from_file: What the file says, by field; empty texts and None are unknown.
         told: What the caller says; it comes first.
         needed: Fields that must be known.
 
     Raises:
         InvalidValueError: Naming the option of a field that nobody says.
     """
-    values: Document = {}
-    for entry in fields(Told):
-        own = getattr(told, entry.name)
-        value = known.get(entry.name) or None if own is None else own
-        if value is None and entry.name in needed:
-            remedy = f"Say it: --{entry.name.replace('_', '-')}."
-            raise InvalidValueError(entry.name, None, f"a value: {source} does not say it", remedy)
-        values[entry.name] = value
+    values = asdict(told)
+    for name, told_value in values.items():
+        if told_value is None:
+            values[name] = from_file.get(name) or None
+        if values[name] is None and name in needed:
+            remedy = f"Say it: --{name.replace('_', '-')}."
+            raise InvalidValueError(name, None, f"a value: {source} does not say it", remedy)
     return Told(**values)

@@ -11,23 +11,21 @@ are steps of one run, whose median after the first tenth counts, and columns tha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from accelsim.errors import InvalidValueError, ProfileError
-from accelsim.files.datafile import validated
 from accelsim.files.plainfile import table_rows
-from accelsim.learning.readings import Entry, Reading, Told, filled
-from accelsim.plain import Document
+from accelsim.learning.readings import Count, Entry, FileEntry, Positive, Reading, Told, filled
+from accelsim.plain import Document, Values
 
 _MAX_BYTES = 32_000_000
 _WARM_UP = 0.1
-_Count = Annotated[int, Field(ge=1, le=100_000_000)]
-_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 #: Metrics of a server: seconds, and the phase.
 _OfServer = Literal["ttft_ms", "tpot_ms"]
 _PHASES = {"ttft_ms": "prompt", "tpot_ms": "decode"}
@@ -45,10 +43,10 @@ _METRICS = (*get_args(_OfServer), *get_args(_OfInference), *get_args(_OfTraining
 _SIZES = ("batch", "seq_len", "output_len", "image_size")
 
 
-class Row(BaseModel):
+class Row(FileEntry):
     """A line of a table; an empty cell is left out."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    model_config = ConfigDict(extra="forbid")
 
     model: str = ""
     device: str = ""
@@ -57,18 +55,18 @@ class Row(BaseModel):
     driver: str = ""
     date: str = ""
     mode: Literal["inference", "training"] | None = None
-    batch: _Count | None = None
-    seq_len: _Count | None = None
-    output_len: _Count | None = None
-    image_size: _Count | None = None
-    users: _Count = 1
+    batch: Count | None = None
+    seq_len: Count | None = None
+    output_len: Count | None = None
+    image_size: Count | None = None
+    users: Count = 1
     prompt: str = ""
     output: str = ""
-    tp: _Count | None = None
+    tp: Count | None = None
     cluster: str = ""
-    gpus: _Count | None = None
+    gpus: Count | None = None
     plan: str = ""
-    metrics: Annotated[dict[_OfServer | _OfInference | _OfTraining, _Positive], Field(min_length=1)]
+    metrics: Annotated[dict[_OfServer | _OfInference | _OfTraining, Positive], Field(min_length=1)]
 
 
 def table_entries(path: Path, told: Told) -> Iterator[Entry]:
@@ -110,9 +108,9 @@ def _of_row(source: str, cells: Mapping[str, str], told: Told) -> Iterator[Readi
 
 def _of_log(source: str, lines: Mapping[str, Mapping[str, str]], told: Told) -> Iterator[Reading]:
     """The run of a log: its last row, with the median of the metric that it has first."""
-    known = {*Row.model_fields, *_METRICS}
+    columns = {*Row.model_fields, *_METRICS}
     rows = [
-        _row(line, {name: cell for name, cell in cells.items() if name in known})
+        _row(line, {name: cell for name, cell in cells.items() if name in columns})
         for line, cells in lines.items()
         if any(cells.get(name) for name in _METRICS)
     ]
@@ -129,29 +127,46 @@ def _row(source: str, cells: Mapping[str, str]) -> Row:
     if "metric" in data:
         metrics[data.pop("metric")] = data.pop("value", None)
     data["metrics"] = metrics
-    return validated(Path(source), partial(Row.model_validate, data), data)
+    return Row.read(source, data)
 
 
 def _reading(source: str, row: Row, metric: str, value: float, told: Told) -> Reading:
     """A run of a row."""
-    known = row.model_dump() | {"engine": row.stack}
     if metric in _PHASES:
-        said = filled(source, known, told, ("model", "device"))
-        load = {name: known[name] for name in ("prompt", "output", "users") if known[name]}
-        return Reading(source, said, {_PHASES[metric]: value / 1e3}, load, date=row.date)
-    is_training = metric in get_args(_OfTraining)
-    mode = row.mode or ("training" if is_training else "inference")
-    where = "cluster" if row.cluster or told.cluster else "device"
+        run = filled(source, _from_file(row), told, ("model", "device"))
+        load = _known(row.model_dump(include={"prompt", "output", "users"}))
+        return Reading(source, run, {_PHASES[metric]: value / 1e3}, load, date=row.date)
+    return _batch_reading(source, row, metric, value, told)
+
+
+def _from_file(row: Row) -> Document:
+    return row.model_dump() | {"engine": row.stack}
+
+
+def _batch_reading(source: str, row: Row, metric: str, value: float, told: Told) -> Reading:
+    """A run of a row that measured batches."""
+    is_of_training = metric in get_args(_OfTraining)
+    mode: str = row.mode or ("training" if is_of_training else "inference")
+    platform = "cluster" if row.cluster or told.cluster else "device"
     needed = _RATES.get(metric, ()) if mode == "training" else ()
-    said = filled(source, known, told, ("model", where, *needed))
-    if mode == "inference" and (is_training or said.is_planned):
+    run = filled(source, _from_file(row), told, ("model", platform, *needed))
+    if mode == "inference" and (is_of_training or run.is_planned):
         raise InvalidValueError("mode", mode, f"training, with {metric} or a plan: {source}")
-    sizes = {name: known[name] or getattr(said, name, None) for name in _SIZES}
+    sizes = {**asdict(run), **_known(row.model_dump(include=set(_SIZES)))}
+    shape = _known({name: sizes.get(name) for name in _SIZES})
+    measured_s = {mode: _batch_s(metric, value, run)}
+    return Reading(source, run, measured_s, shape=shape, date=row.date)
+
+
+def _known(values: Values) -> Document:
+    return {name: value for name, value in values.items() if value}
+
+
+def _batch_s(metric: str, value: float, run: Told) -> float:
+    """Seconds of a batch, from its time or from a rate of samples or tokens."""
     if metric in _TIMES:
-        seconds = _TIMES[metric] * value
-    else:
-        seconds = (said.batch or 1) / value
-        seconds *= (said.seq_len or 1) if "seq_len" in needed else 1
-        seconds /= (said.gpus or 1) if "gpus" in needed else 1
-    shape = {name: size for name, size in sizes.items() if size}
-    return Reading(source, said, {mode: seconds}, shape=shape, date=row.date)
+        return _TIMES[metric] * value
+    rate_of = _RATES[metric]
+    tokens = (run.seq_len or 1) if "seq_len" in rate_of else 1
+    devices = (run.gpus or 1) if "gpus" in rate_of else 1
+    return (run.batch or 1) * tokens / (value * devices)

@@ -9,43 +9,35 @@ say little of prompts: they are left out.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
-from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from accelsim.files.datafile import validated
-from accelsim.learning.readings import Reading, Told, filled
+from accelsim.learning.readings import Count, FileEntry, Positive, Reading, Told, filled
 from accelsim.plain import Document
 
-_Count = Annotated[int, Field(ge=1, le=100_000_000)]
-_Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _MS_PER_S = 1e3
 
 
-class ServerBenchmark(BaseModel):
+class ServerBenchmark(FileEntry):
     """Result of one benchmark of a server, as both tools write it; device, engine, tp,
     precision and driver are what vLLM's ``--metadata`` adds.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     model_id: str = ""
     backend: str = ""
     device: str = ""
     engine: str = ""
-    tp: _Count | None = None
+    tp: Count | None = None
     precision: str = ""
     driver: str = ""
     date: str = ""
     request_rate: float = Field(gt=0)
-    max_concurrency: _Count | None = None
-    completed: _Count
-    total_input_tokens: _Count
-    total_output_tokens: _Count
-    mean_ttft_ms: _Milliseconds
-    mean_tpot_ms: _Milliseconds
+    max_concurrency: Count | None = None
+    completed: Count
+    total_input_tokens: Count
+    total_output_tokens: Count
+    mean_ttft_ms: Positive
+    mean_tpot_ms: Positive
 
     @property
     def is_burst(self) -> bool:
@@ -78,15 +70,14 @@ def read_benchmark(source: str, data: Document, told: Told) -> Iterator[Reading]
         ProfileError: If it is no such result; names the field.
         InvalidValueError: If the device, model or engine is said nowhere.
     """
-    result = validated(Path(source), partial(ServerBenchmark.model_validate, data), data)
+    result = ServerBenchmark.read(source, data)
     backend = result.backend.partition("-")[0]
-    known = {
+    from_file = result.model_dump(include={"device", "tp", "precision", "driver"}) | {
         "model": result.model_id,
         "engine": result.engine or {"openai": "vllm"}.get(backend, backend),
-        **{name: getattr(result, name) for name in ("device", "tp", "precision", "driver")},
     }
-    said = filled(source, known, told, ("model", "device", "engine"))
+    run = filled(source, from_file, told, ("model", "device", "engine"))
     times = {"decode": result.mean_tpot_ms / _MS_PER_S}
     if not result.is_burst:
         times["prompt"] = result.mean_ttft_ms / _MS_PER_S
-    yield Reading(source, said, times, result.load(), date=result.date[:10])
+    yield Reading(source, run, times, result.load(), date=result.date[:10])

@@ -68,7 +68,7 @@ def _held_out_section(held_out: HeldOut, device: str) -> Section:
         return Section.of("held-out", title, "operator", [], "No row was held out.")
     low, high = held_out.band()
     predicted_s = held_out.predicted_s[known]
-    names = [held_out.names[index] for index in known.tolist()]
+    names = [held_out.cases[index].key for index in known.tolist()]
     measured_s = held_out.measured_s[known]
     rows = DeviceRows.of(
         device, names, measured_s, predicted_s, predicted_s * low, predicted_s * high

@@ -49,9 +49,9 @@ class Clock(simpy.Environment):
             self._now, _, _, rows, row = heappop(ends)
             rows.end(row)
 
-    def peek(self) -> Any:
+    def peek(self) -> float:
         """Time of what happens next; infinity where nothing does."""
-        return min([super().peek(), *(end[0] for end in self._row_ends[:1])])
+        return float(min([super().peek(), *(end[0] for end in self._row_ends[:1])]))
 
     def schedule_end(self, event: Event, duration_s: float) -> float:
         """Let a triggered event happen in `duration_s` from now, as `schedule` does.

@@ -95,7 +95,11 @@ class TaskColumns:
         offset, dependency = self.dependency_offset, self.dependency
         if offset is None and dependency is None:
             return
-        if offset is None or dependency is None or not self._is_offset(offset, dependency):
+        if (
+            offset is None
+            or dependency is None
+            or not _is_offset(offset, len(self), len(dependency))
+        ):
             expected = (
                 f"{len(self) + 1} ascending starts of slices of dependency, from 0 to its end"
             )
@@ -104,18 +108,18 @@ class TaskColumns:
         if ((source < 0) | (source >= target)).any():
             raise InvalidValueError("dependency", dependency, "earlier rows, counted from 0")
 
-    def _is_offset(self, offset: IntArray, dependency: IntArray) -> bool:
-        if offset.shape != (len(self) + 1,):
-            return False
-        is_ascending = bool((np.diff(offset) >= 0).all())
-        return is_ascending and offset[0] == 0 and offset[-1] == len(dependency)
+
+def _is_offset(offset: IntArray, row_count: int, edge_count: int) -> bool:
+    if offset.shape != (row_count + 1,) or (np.diff(offset) < 0).any():
+        return False
+    return bool(offset[0] == 0 and offset[-1] == edge_count)
 
 
-def _check_codes(name: str, codes: CodeArray | None, words: tuple[str, ...]) -> None:
-    highest = 0 if codes is None else int(codes.max(initial=0))
-    lowest = 0 if codes is None else int(codes.min(initial=0))
-    if lowest < 0 or highest >= max(len(words), 1):
-        raise InvalidValueError(name, codes, f"codes from 0 to {len(words) - 1}")
+def _check_codes(name: str, codes: CodeArray | None, names: tuple[str, ...]) -> None:
+    if codes is None:
+        return
+    if codes.min(initial=0) < 0 or codes.max(initial=0) >= max(len(names), 1):
+        raise InvalidValueError(name, codes, f"codes from 0 to {len(names) - 1}")
 
 
 def _triggered(event: Event, callbacks: Any) -> Event:
@@ -263,9 +267,9 @@ class JobColumns(Event):
             rows = np.flatnonzero(codes == code)
             if server.discipline != "in_order" or not len(rows):
                 continue
-            first = int(rows[0])
-            if server.wait_for_last(partial(self._count_off, first)):
-                self._waiting[first] += 1
+            first_row = int(rows[0])
+            if server.wait_for_last(partial(self._count_off, first_row)):
+                self._waiting[first_row] += 1
             server.last = partial(self.row_event, int(rows[-1]))
 
     def _schedule_arrivals(self, time_s: FloatArray, rows: IntArray) -> None:
@@ -311,8 +315,8 @@ class JobColumns(Event):
                 self._server[follower].enqueue(self, follower)
         elif follower == _SEVERAL:
             offset = self._follower_offset
-            for each in self._follower[offset[row] : offset[row + 1]]:
-                self._count_off_row(each)
+            for waiting_row in self._follower[offset[row] : offset[row + 1]]:
+                self._count_off_row(waiting_row)
         if self._row_events and row in self._row_events:
             self._row_events.pop(row).succeed()
         self._ended.append(row)

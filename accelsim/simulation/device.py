@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -66,13 +66,6 @@ class SimulationResult:
     energy_j: float | None
 
 
-class _Iteration(NamedTuple):
-    """What the host issued, where the device is not the host, and what ran."""
-
-    dispatch: Job | None
-    kernels: Job
-
-
 def simulate_device(
     table: CostTable, settings: DeviceSettings, names: tuple[str, ...] | None = None
 ) -> SimulationResult:
@@ -115,32 +108,32 @@ class _DeviceRun:
         beside = [("host", settings.is_asynchronous), ("copy_in", settings.copy_s > 0)]
         for name in ("compute", *(name for name, is_used in beside if is_used)):
             self.engine.add_server(name, discipline="in_order")
-        self.iterations: list[_Iteration] = []
+        self.iterations: list[Job] = []
         for _ in range(settings.warmup_iterations + settings.iterations):
             self.iterations.append(self._submitted())
         self.engine.run()
 
-    def _submitted(self) -> _Iteration:
+    def _submitted(self) -> Job:
+        """The kernels of a further iteration; its copy and its launches are submitted before."""
         settings = self.settings
-        ends = [iteration.kernels for iteration in self.iterations]
-        freed = ends[-2:-1]  # the buffer of the iteration before the last one
-        held = ends[-1:] if settings.synchronize else freed
+        freed = self.iterations[-2:-1]  # the buffer of the iteration before the last one
+        waits_for = self.iterations[-1:] if settings.synchronize else freed
         copies = []
         if settings.copy_s:
             task = Task("copy_in", "copy_in", settings.copy_s, freed, category="copy_in")
             copies.append(self.engine.submit(task))
-        dispatch = self._dispatch(held) if settings.is_asynchronous else None
+        dispatch = self._dispatch(waits_for) if settings.is_asynchronous else None
         task = Task(
             "iteration",
             "compute",
             self.time_s,
-            copies + held,
+            copies + waits_for,
             None if dispatch is None else RowDependency(dispatch),
             energy_j=self.energy_j,
             category="kernel",
             row_names=self.names,
         )
-        return _Iteration(dispatch, self.engine.submit(task))
+        return self.engine.submit(task)
 
     def _dispatch(self, after: list[Job]) -> Job:
         is_captured = self.settings.is_captured
@@ -156,8 +149,7 @@ class _DeviceRun:
 
     def _window_s(self) -> tuple[float, float]:
         """Start and end of the measured iterations."""
-        first, last = self.iterations[-self.settings.iterations - 1], self.iterations[-1]
-        return first.kernels.end_s, last.kernels.end_s
+        return self.iterations[-self.settings.iterations - 1].end_s, self.iterations[-1].end_s
 
     def may_be_longer(self) -> bool:
         """Whether four times as many iterations are not too many to simulate."""
@@ -171,7 +163,7 @@ class _DeviceRun:
         Less means that a backlog from the start is still draining. That need is the bottleneck law
         (Denning and Buzen, ACM Computing Surveys 10, 1978).
         """
-        ends = [iteration.kernels.end_s for iteration in self.iterations[-3:]]
+        ends = [kernels.end_s for kernels in self.iterations[-3:]]
         if len(ends) < 3:
             return False
         before_s, last_s = np.diff(ends)
@@ -187,7 +179,7 @@ class _DeviceRun:
         dynamic = None if self.rows.energy_j is None else float(self.rows.energy_j.sum())
         idle_w = self.settings.idle_w
         return SimulationResult(
-            latency_s=self.iterations[0].kernels.end_s,
+            latency_s=self.iterations[0].end_s,
             steady_state_s=steady_s,
             timeline=self.engine.timeline(),
             window_s=window_s,

@@ -37,5 +37,5 @@ def activation_live_bytes(graph: OperatorGraph) -> FloatArray:
     before = np.concatenate([[0.0], traffic[:-1]])
     given_back = saved[-1] * before / traffic[-1] if traffic[-1] > 0 else np.zeros(len(graph))
     updating = graph.phase == Phase.OPTIMIZER  # writes weights and states in place
-    own = np.where(updating, 0.0, np.maximum(graph.write_bytes - graph.saved_bytes, 0.0))
-    return np.asarray(np.maximum(saved - given_back, 0.0) + own)
+    output_bytes = np.where(updating, 0.0, np.maximum(graph.write_bytes - graph.saved_bytes, 0.0))
+    return np.asarray(np.maximum(saved - given_back, 0.0) + output_bytes)

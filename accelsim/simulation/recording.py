@@ -76,9 +76,8 @@ class Recorder:
         spans["name"] = self._name_base(tasks.names)
         if tasks.name is not None:
             spans["name"] += tasks.name[index]
-        categories = [self._category(word) for word in tasks.categories]
-        category = 0 if tasks.category is None else tasks.category[index]
-        spans["category"] = np.array(categories, dtype=np.int32)[category]
+        categories = np.array([self._category(name) for name in tasks.categories], dtype=np.int32)
+        spans["category"] = categories[0 if tasks.category is None else tasks.category[index]]
         self._keep(spans)
 
     def timeline(self, capacities: Mapping[str, int]) -> Timeline:
@@ -88,7 +87,7 @@ class Recorder:
             capacities: Capacity of each resource by name, in the order of their codes.
         """
         self._expand_jobs()
-        spans = self._kept()
+        spans = self._all_spans()
         columns: dict[str, Any] = {name: spans[name].copy() for name in _SPAN.names or ()}
         return Timeline(
             **columns,
@@ -101,7 +100,7 @@ class Recorder:
     def _keep(self, spans: SpanArray) -> None:
         self._chunks.append(spans)
 
-    def _kept(self) -> SpanArray:
+    def _all_spans(self) -> SpanArray:
         self._chunks = [np.concatenate([np.zeros(0, dtype=_SPAN), *self._chunks])]
         return self._chunks[0]
 
@@ -171,10 +170,10 @@ class RingRecorder(Recorder):
     def _keep(self, spans: SpanArray) -> None:
         super()._keep(spans)
         if sum(map(len, self._chunks)) > 2 * self.row_count:
-            self._kept()
+            self._all_spans()
 
-    def _kept(self) -> SpanArray:
-        spans = super()._kept()
+    def _all_spans(self) -> SpanArray:
+        spans = super()._all_spans()
         last = np.argsort(spans["end_s"], kind="stable")[-self.row_count :]
         self._chunks = [spans[np.sort(last)]]
         return self._chunks[0]
@@ -194,7 +193,7 @@ class FileRecorder(Recorder):
     def _keep(self, spans: SpanArray) -> None:
         self._file.write(spans.tobytes())
 
-    def _kept(self) -> SpanArray:
+    def _all_spans(self) -> SpanArray:
         self._file.seek(0)
         return np.frombuffer(self._file.read(), dtype=_SPAN)
 

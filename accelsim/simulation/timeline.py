@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -235,8 +235,13 @@ class Timeline:
     def to_perfetto(self, path: str | Path, *, force: bool = False) -> None:
         """Write a trace that https://ui.perfetto.dev and chrome://tracing open.
 
-        Each resource is a track; dynamic power (where rows have energy) and `counters` are counter
-        tracks.
+        The format is the JSON of Chrome's trace viewer ("Trace Event Format", Google): complete
+        events ("ph": "X") on tracks, their names as metadata ("M"), counters ("C"); times in
+        microseconds. Events are written some thousands at a time, so that a trace of a million rows
+        takes little more memory than its timeline.
+
+        Each resource is a track; one that runs several rows at once has a track for each of them.
+        Dynamic power (where rows have energy) and `counters` are counter tracks.
 
         Args:
             path: A JSON file, compressed where its name ends in .gz.
@@ -245,7 +250,17 @@ class Timeline:
         Raises:
             OutputError: If the file exists or cannot be written.
         """
-        write_trace(self, path, force=force)
+
+        def write(temporary: Path) -> None:
+            with _opened(temporary) as file:
+                file.write('{"displayTimeUnit":"ns","traceEvents":[\n')
+                file.write(_metadata("process_name", 0, "accelsim"))
+                for events in _events(self):
+                    file.write(",\n")
+                    file.write(",\n".join(events))
+                file.write("\n]}\n")
+
+        write_file(Path(path), write, force=force)
 
 
 def accumulate(time_s: FloatArray, change: FloatArray) -> StepFunction:
@@ -274,63 +289,43 @@ def merge(timelines: Sequence[Timeline]) -> Timeline:
     """
     if not timelines:
         raise InvalidValueError("timelines", timelines, "at least one timeline")
-    tables: tuple[dict[str, int], ...] = ({}, {}, {})
-    codes: tuple[list[CodeArray], ...] = ([], [], [])
     capacities: dict[str, int] = {}
     counters: dict[str, StepFunction] = {}
     for line in timelines:
-        for resource, capacity in zip(line.resources, line.capacities, strict=True):
-            capacities[resource] = max(capacity, capacities.get(resource, 1))
+        for server, capacity in zip(line.resources, line.capacities, strict=True):
+            capacities[server] = max(capacity, capacities.get(server, 1))
         counters |= line.counters
-        columns = (line.resource, line.name, line.category)
-        words_of = (line.resources, line.names, line.categories)
-        for column, words, table, out in zip(columns, words_of, tables, codes, strict=True):
-            recode = [table.setdefault(word, len(table)) for word in words]
-            out.append(np.array(recode, dtype=np.int32)[column])
-    figures = ([getattr(line, name) for line in timelines] for name in _COLUMNS[3:])
-    joined = [np.concatenate(parts) for parts in (*codes, *figures)]
-    columns_by_name: dict[str, Any] = dict(zip(_COLUMNS, joined, strict=True))
+    resource, resources = _joined([(line.resource, line.resources) for line in timelines])
+    name, names = _joined([(line.name, line.names) for line in timelines])
+    category, categories = _joined([(line.category, line.categories) for line in timelines])
+    start_s, end_s, energy_j = (
+        np.concatenate([getattr(line, column) for line in timelines]) for column in _COLUMNS[3:]
+    )
     return Timeline(
-        **columns_by_name,
-        resources=tuple(tables[0]),
-        capacities=tuple(capacities[resource] for resource in tables[0]),
-        names=tuple(tables[1]),
-        categories=tuple(tables[2]),
-        counters=counters,
+        resource,
+        name,
+        category,
+        start_s,
+        end_s,
+        energy_j,
+        resources,
+        tuple(capacities.values()),
+        names,
+        categories,
+        counters,
     )
 
 
-def write_trace(timeline: Timeline, path: str | Path, *, force: bool = False) -> None:
-    """Write a timeline as a trace that ui.perfetto.dev and chrome://tracing open.
-
-    The format is the JSON of Chrome's trace viewer ("Trace Event Format", Google): complete events
-    ("ph": "X") on tracks, their names as metadata ("M"), counters ("C"); times in microseconds.
-    Events are written some thousands at a time, so that a trace of a million rows takes little more
-    memory than its timeline.
-
-    Each resource is a track; one that runs several rows at once has a track for each of them.
-    Dynamic power (where rows have energy) and the timeline's counters are counter tracks.
-
-    Args:
-        timeline: Rows and counters.
-        path: A JSON file, compressed where its name ends in .gz.
-        force: Whether an existing file may be replaced.
-
-    Raises:
-        OutputError: If the file exists or cannot be written.
-    """
-    target = Path(path)
-
-    def write(temporary: Path) -> None:
-        with _opened(temporary) as file:
-            file.write('{"displayTimeUnit":"ns","traceEvents":[\n')
-            file.write(_metadata("process_name", 0, "accelsim"))
-            for events in _events(timeline):
-                file.write(",\n")
-                file.write(",\n".join(events))
-            file.write("\n]}\n")
-
-    write_file(target, write, force=force)
+def _joined(
+    columns: Sequence[tuple[CodeArray, tuple[str, ...]]],
+) -> tuple[CodeArray, tuple[str, ...]]:
+    """One column of several columns of codes with their names; equal names become one."""
+    table: dict[str, int] = {}
+    joined = []
+    for codes, names in columns:
+        recode = [table.setdefault(name, len(table)) for name in names]
+        joined.append(np.array(recode, dtype=np.int32)[codes])
+    return np.concatenate(joined), tuple(table)
 
 
 @contextmanager
@@ -357,7 +352,10 @@ def _events(timeline: Timeline) -> Iterator[list[str]]:
         lane = _lanes(timeline.start_s[rows], timeline.end_s[rows])
         lane_count = int(lane.max(initial=0)) + 1
         tracks = range(track_count + 1, track_count + lane_count + 1)
-        yield [_track(resource, track, tracks) for track in tracks]
+        labels = (
+            [resource] if lane_count == 1 else [f"{resource} #{n + 1}" for n in range(lane_count)]
+        )
+        yield [_metadata("thread_name", *row) for row in zip(tracks, labels, strict=True)]
         for low in range(0, len(rows), _CHUNK_ROWS):
             chunk = slice(low, low + _CHUNK_ROWS)
             yield _spans(timeline, rows[chunk], lane[chunk] + tracks.start)
@@ -390,12 +388,6 @@ def _lanes(start_s: FloatArray, end_s: FloatArray) -> IntArray:
     return lane
 
 
-def _track(resource: str, track: int, tracks: range) -> str:
-    number = track - tracks.start + 1
-    name = resource if len(tracks) == 1 else f"{resource} #{number}"
-    return _metadata("thread_name", track, name)
-
-
 def _metadata(kind: str, track: int, name: str) -> str:
     event = {"ph": "M", "pid": 1, "tid": track, "name": kind, "args": {"name": name}}
     return json.dumps(event)
@@ -405,36 +397,37 @@ def _spans(timeline: Timeline, rows: IntArray, track: IntArray) -> list[str]:
     """Complete events of some rows."""
     start_us = _microseconds(timeline.start_s[rows])
     duration_us = np.round(_microseconds(timeline.end_s[rows]) - start_us, _DIGITS)
-    names = _words(timeline.names, timeline.name[rows])
-    categories = _words(timeline.categories, timeline.category[rows])
-    columns = (track, start_us, duration_us, timeline.energy_j[rows])
-    lists = (column.tolist() for column in columns)
+    columns = (
+        *(column.tolist() for column in (track, start_us, duration_us, timeline.energy_j[rows])),
+        _json_texts(timeline.names, timeline.name[rows]),
+        _json_texts(timeline.categories, timeline.category[rows]),
+    )
     return [
         f'{{"ph":"X","pid":1,"tid":{tid},"ts":{ts},"dur":{dur},'
         f'"name":{name},"cat":{category},"args":{{"energy_j":{energy_j}}}}}'
-        for tid, ts, dur, energy_j, name, category in zip(*lists, names, categories, strict=True)
+        for tid, ts, dur, energy_j, name, category in zip(*columns, strict=True)
     ]
 
 
 def _counter(name: str, steps: StepFunction) -> Iterator[list[str]]:
     """Counter events of a quantity; of steps within a picosecond the last one counts."""
     time_us = _microseconds(steps.time_s)
-    is_last = np.ones(len(time_us), dtype=bool)
-    is_last[:-1] = time_us[1:] > time_us[:-1]
-    steps_at = np.flatnonzero(is_last)
-    head = f'{{"ph":"C","pid":1,"name":{json.dumps(name)},"ts":'
+    steps_at = np.flatnonzero(np.append(time_us[1:] > time_us[:-1], [True])[: len(time_us)])
     key = json.dumps(name)
     for low in range(0, len(steps_at), _CHUNK_ROWS):
         chunk = steps_at[low : low + _CHUNK_ROWS]
         pairs = zip(time_us[chunk].tolist(), steps.value[chunk].tolist(), strict=True)
-        yield [f'{head}{time},"args":{{{key}:{value}}}}}' for time, value in pairs]
+        yield [
+            f'{{"ph":"C","pid":1,"name":{key},"ts":{time},"args":{{{key}:{value}}}}}'
+            for time, value in pairs
+        ]
 
 
-def _words(table: tuple[str, ...], codes: CodeArray) -> list[str]:
+def _json_texts(table: tuple[str, ...], codes: CodeArray) -> list[str]:
     """JSON texts of coded words."""
-    distinct, place = np.unique(codes, return_inverse=True)
+    distinct, index_of = np.unique(codes, return_inverse=True)
     texts = [json.dumps(table[code]) for code in distinct.tolist()]
-    return [texts[index] for index in place.tolist()]
+    return [texts[index] for index in index_of.tolist()]
 
 
 def _microseconds(time_s: FloatArray) -> FloatArray:

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accelsim.calibration import calibrate, check_run
+from accelsim.calibration import calibrate, check, check_run
 from accelsim.calibration.check import CheckCase, freeze
 from accelsim.calibration.environment import describe
 from accelsim.calibration.measurement.captured_rows import captured_row
@@ -108,7 +108,7 @@ def test_check_compares_and_notices_drift(folder, monkeypatch, capsys):
         assert len(predicted) == len(FEW)  # all are kept before the first is measured
         return 1.1 * speed["factor"] * predicted[case.batch, case.is_training], 0.0, None, 4.4e-3
 
-    monkeypatch.setattr(check_run, "measure_model", measured)
+    monkeypatch.setattr(check, "measure_model", measured)
     page = folder / "check.html"
     assert accelsim("calibrate", "check", "--out", str(folder), "--report", str(page)) == 0
     printed = capsys.readouterr().out
@@ -129,7 +129,7 @@ def test_check_compares_and_notices_drift(folder, monkeypatch, capsys):
 def test_a_new_calibration_starts_new_checks_and_its_check_is_what_estimates_rest_on(
     folder, monkeypatch, capsys
 ):
-    monkeypatch.setattr(check_run, "measure_model", lambda *_, **__: (1e-3, 0.0, None, None))
+    monkeypatch.setattr(check, "measure_model", lambda *_, **__: (1e-3, 0.0, None, None))
     home = folder / "config" / "accelsim" / "calibration"
     home.mkdir(parents=True)
     (home / "run.jsonl").write_bytes((folder / "run.jsonl").read_bytes())
@@ -250,7 +250,7 @@ def test_an_interrupted_check_reports_what_it_measured(folder, monkeypatch, caps
             raise KeyboardInterrupt
         return 1e-3, 0.0, None, None
 
-    monkeypatch.setattr(check_run, "measure_model", measured)
+    monkeypatch.setattr(check, "measure_model", measured)
     assert accelsim("calibrate", "check", "--out", str(folder)) == 130
     assert "interrupted" in capsys.readouterr().err
     assert "not measured: interrupted" in (folder / "report.md").read_text()

@@ -22,7 +22,7 @@ from accelsim.calibration.measurement.captured_rows import (  # noqa: E402
 )
 from accelsim.calibration.measurement.case import Case  # noqa: E402
 from accelsim.calibration.measurement.compiled_calls import COMPILED_OPERATORS, why_not_compiled  # noqa: E402
-from accelsim.calibration.measurement.operators import OperandPool, build_calls  # noqa: E402
+from accelsim.calibration.measurement.operators import OperandPool, build_call  # noqa: E402
 from accelsim.calibration.measurement.session import Session  # noqa: E402
 from accelsim.calibration.measurement.suite import compiled_suite, operator_suite  # noqa: E402
 from accelsim.calibration.run_file import CalibrationRun, Measurement, RunFile, read_run  # noqa: E402
@@ -53,7 +53,7 @@ def uncompiled(monkeypatch):
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_calls_write_what_their_rows_say(operator, dtype):
     case = Case("compiled", operator, SHAPES[operator], dtype, execution="compiled")
-    result = build_calls(case, OperandPool("cpu"))[0]()
+    result = build_call(case, OperandPool("cpu"))()
     assert torch.isfinite(result.float()).all()
     if has_row(case):
         result_bytes = result.numel() * result.element_size()

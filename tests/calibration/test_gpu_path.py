@@ -58,7 +58,7 @@ def gpu():
         patch.setattr(CudaTimer, "measure", lambda self, calls, _budget_s: least(self, calls, 0.0))
         patch.setattr(cuda, "_MOST_COPIES", COPIES)
         patch.setattr(cuda.captured, "__defaults__", (GRAPH_CALLS,))
-        patch.setattr(energy.energy_per_call_j, "__defaults__", (0.02,))
+        patch.setattr(energy.time_and_energy, "__defaults__", (0.02,))
         patch.setattr(power, "_WARM_UP_S", 1e-4)
         patch.setattr(power, "_READ_S", 1e-3)
         with fake_gpu.OnMeta(fake), fake_gpu.Clock(fake):
@@ -151,15 +151,12 @@ def fit_errors(run, profile):
     """Median error of the parameters that ship on the rows the fit has not seen."""
     from accelsim.calibration import gpu_fit
 
-    rows = [
-        row for row in run.best().values() if row.row is not None and row.case.execution == "graph"
-    ]
-    cells = [
-        (gpu_fit._cell(g, profile, ""), gpu_fit._is_left_out(g)) for g in gpu_fit._replayed(rows)
-    ]
-    errors = gpu_fit._errors(
-        [cell.take(mask) for cell, mask in cells if mask.any()], shipped_parameters(profile)
-    )
+    graph_rows = [row for row in run.best().values() if row.row and row.case.execution == "graph"]
+    rows = gpu_fit._replayed(graph_rows)
+    left_out = [row for row in rows if not row.case.fold]
+    cells = gpu_fit._cells(left_out, profile, "")
+    held_out = gpu_fit._held_out(left_out, cells, shipped_parameters(profile))
+    errors = held_out.error_rows(gpu_fit._error_groups)
     return next(row["median_fraction"] for row in errors if row["family"] == row["dtype"] == "all")
 
 
@@ -191,7 +188,7 @@ def test_calibrate_fits_freezes_checks_and_other_commands_use_it(
         )
         return timing.time_s, timing.noise_fraction, energy_j, None
 
-    monkeypatch.setattr("accelsim.calibration.check_run.measure_model", in_this_process)
+    monkeypatch.setattr("accelsim.calibration.check.measure_model", in_this_process)
     assert accelsim("calibrate", "check", "--out", str(home)) == 0
     printed = capsys.readouterr()
     assert "inference:" in printed.out

@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 from accelsim.calibration import run_measurement as entry  # noqa: E402
 from accelsim.calibration.measurement import timing as timing_module  # noqa: E402
 from accelsim.calibration.measurement.case import Case  # noqa: E402
-from accelsim.calibration.measurement.operators import BUILDERS, OperandPool, build_calls, prepare  # noqa: E402
+from accelsim.calibration.measurement.operators import BUILDERS, OperandPool, build_call, prepare  # noqa: E402
 from accelsim.calibration.measurement.session import Session  # noqa: E402
 from accelsim.calibration.measurement.suite import operator_suite  # noqa: E402
 from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timing  # noqa: E402
@@ -165,13 +165,12 @@ def pool():
 def test_every_operator_of_the_suite_runs(pool, operator, dtype):
     case = replace(SMALLEST[operator][1], dtype=dtype)
     with torch.set_grad_enabled(True):
-        (call,) = build_calls(replace(case, cold=False), pool)
-        call()
+        build_call(case, pool)()
 
 
 def test_cold_calls_have_weights_of_their_own(pool):
     case = Case("gemv", "addmm", {"m": 1, "n": 2048, "k": 2048}, cold=True)
-    calls = build_calls(case, pool)
+    calls = prepare(case, pool).calls
     assert len(calls) >= 2
     assert len(calls) * 4 * 2048 * 2048 >= 64 * 2**20
     assert not torch.equal(calls[0](), calls[1]())
@@ -235,7 +234,7 @@ def test_session_writes_every_row_and_its_noise(tmp_path):
     file.close()
     run = read_run(tmp_path / "run.jsonl")
     assert [m.case.shape["elements"] for m in run.rows] == [10, 20, 30]
-    assert [p.done for p in seen] == [1, 2, 3]
+    assert [p.completed for p in seen] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -282,7 +281,7 @@ def test_every_case_of_the_suite_is_known_again_in_its_file(tmp_path):
 
 def test_an_interrupt_keeps_what_was_measured(tmp_path):
     def stop(progress):
-        if progress.done == 2:
+        if progress.completed == 2:
             raise KeyboardInterrupt
 
     running, file = session(tmp_path, report=stop)

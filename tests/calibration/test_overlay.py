@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.calibration.overlay import overlay_text, read_fitted, user_folder, write_overlay
+from accelsim.calibration.overlay import overlay_text, user_folder, write_overlay
 from accelsim.confidence.residual import FamilyResidual
-from accelsim.cost.fitted import FittedParameters, HeldOutError, fitted_parameters
+from accelsim.cost.fitted import FittedParameters, HeldOutError, fitted_parameters, read_fitted
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.surface_file import surface_file_name

@@ -35,7 +35,7 @@ def test_one_pass_is_ridge_regression_of_relative_errors(ridge, prior):
         relative.T @ relative + penalty, relative.sum(axis=0) + penalty @ start
     )
     assert (expected > 0).all()
-    given_prior = None if prior is None else start
+    given_prior = 0.0 if prior is None else start
     assert fit_nonnegative(terms, times, given_prior, ridge=ridge, passes=1) == pytest.approx(
         expected
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from accelsim.errors import OutputError
 from accelsim.simulation.engine import Engine, Task
-from accelsim.simulation.timeline import StepFunction, Timeline, write_trace
+from accelsim.simulation.timeline import StepFunction, Timeline
 
 durations = st.one_of(st.just(0.0), st.floats(1e-6, 3.0))
 energies = st.sampled_from([0.0, 4.0])
@@ -42,7 +42,7 @@ def timeline_of(spans, counters=None):
 
 def written(timeline, folder, name="trace.json"):
     path = folder / name
-    write_trace(timeline, path, force=True)
+    timeline.to_perfetto(path, force=True)
     opened = gzip.open if name.endswith(".gz") else open
     with opened(path, "rt", encoding="utf-8") as file:
         return json.load(file)["traceEvents"]
@@ -143,7 +143,7 @@ def test_memory_does_not_grow_with_the_trace(tmp_path):
     spans = np.stack([np.zeros(count), end_s - 1e-6, np.full(count, 1e-6), np.ones(count)], axis=1)
     timeline = timeline_of(spans)
     tracemalloc.start()
-    write_trace(timeline, tmp_path / "long.json.gz")
+    timeline.to_perfetto(tmp_path / "long.json.gz")
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     buffers_bytes = 30e6

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from accelsim.calibration.fit.cells import OperatorRows
-from accelsim.calibration.fit.dispatch import FIT, dispatch_times
+from accelsim.calibration.fit.dispatch import FIT, IssuedCell, dispatch_times
 from accelsim.calibration.fit.gpu import (
     STAGES,
     energy_starts,
@@ -55,11 +55,7 @@ def fit_class(
         progress: Called with a line of text before each stage.
     """
     parameters = class_prior() if prior is None else prior
-    unconverged, issued, waited = (
-        [],
-        list[tuple[OperatorRows, float]](),
-        list[tuple[OperatorRows, float]](),
-    )
+    unconverged, issued = list[str](), list[IssuedCell]()
     for stage in STAGES:
         own = [cell for cell in stage.cells(cells) if not _is_odd(cell)]
         if stage.is_of_throttled_boards or not own:
@@ -70,8 +66,7 @@ def fit_class(
         parameters = fit.parameters
         unconverged += [] if fit.solution.has_converged else [stage.name]
         issued += fit.issued
-        waited += fit.waited
-    parameters = parameters.with_values(_dispatch(parameters, dispatch_times(issued, waited)))
+    parameters = parameters.with_values(_dispatch(parameters, dispatch_times(issued)))
     if (loss := page_walk_loss(cells, parameters)) is not None:
         parameters = parameters.with_values({"gemm.page_walk_loss": loss})
     return ClassFit(as_written(parameters), tuple(unconverged))

@@ -37,14 +37,15 @@ def _bottleneck(channels_in: int, width: int, stride: int) -> Residual:
 
 @registered("resnet-50")
 def _resnet(batch: int) -> Made:
+    """He et al., CVPR 2016, table 1, with the strides on the 3x3 convolutions as in torchvision."""
     layers: list[nn.Module] = [nn.Sequential(ConvNorm(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1))]
     channels = 64
     for stage, count in enumerate((3, 4, 6, 3)):
         width = 64 * 2**stage
-        first = _bottleneck(channels, width, 2 if stage else 1)
+        entry_block = _bottleneck(channels, width, 2 if stage else 1)
         channels = 4 * width
-        rest = (_bottleneck(channels, width, 1) for _ in range(count - 1))
-        layers.append(nn.Sequential(first, *rest))
+        further_blocks = (_bottleneck(channels, width, 1) for _ in range(count - 1))
+        layers.append(nn.Sequential(entry_block, *further_blocks))
     return nn.Sequential(*layers, *pooled_head(channels)), images(batch)
 
 
@@ -86,13 +87,13 @@ class _Patched(nn.Module):
         super().__init__()
         self.patch = nn.Conv2d(3, width, 16, 16)
         self.blocks = nn.Sequential(*blocks)
-        self.place = nn.Parameter(torch.zeros(1, 196, width))
+        self.position = nn.Parameter(torch.zeros(1, 196, width))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, 1000)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.patch(x).flatten(2).transpose(1, 2)
-        y = self.blocks(y + self.place)
+        y = self.blocks(y + self.position)
         return self.head(self.norm(y).mean(1))
 
 
@@ -119,12 +120,12 @@ class _UNet(nn.Module):
         self.last = nn.Conv2d(width, classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        kept: list[Tensor] = []
+        level_features: list[Tensor] = []
         for level, block in enumerate(self.down):
             x = block(functional.max_pool2d(x, 2) if level else x)
-            kept.append(x)
-        for up, join, other in zip(self.up, self.join, reversed(kept[:-1]), strict=True):
-            x = join(torch.cat([up(x), other], 1))
+            level_features.append(x)
+        for up, join, skip in zip(self.up, self.join, reversed(level_features[:-1]), strict=True):
+            x = join(torch.cat([up(x), skip], 1))
         return self.last(x)
 
 

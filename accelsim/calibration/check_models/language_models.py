@@ -4,7 +4,7 @@ Norms and rotations of the last ones are the parts that the library transformers
 is what most people run.
 """
 
-# mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
+# mypy: disable-error-code="misc, no-any-return, no-untyped-call, override, unused-ignore"
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from accelsim.calibration.check_models.parts import (
-    Attention,
     Inputs,
     Made,
-    Mlp,
     PreNorm,
     registered,
     token_ids,
@@ -28,16 +26,12 @@ _WORDS = 50_265
 _PADDING = 1
 
 
-class _PostNorm(nn.Module):
+class _PostNorm(PreNorm):
     """Attention and feed-forward layer, with norms behind."""
 
     def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.attention = Attention(width, heads)
-        self.mlp = Mlp(width, 0.1)
+        super().__init__(width, heads, drop=0.1)
         self.drop = nn.Dropout(0.1)
-        self.norm1 = nn.LayerNorm(width)
-        self.norm2 = nn.LayerNorm(width)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         x = self.norm1(x + self.drop(self.attention(x, mask)))
@@ -50,7 +44,7 @@ class _Roberta(nn.Module):
     def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__()
         self.token = nn.Embedding(_WORDS, width, _PADDING)
-        self.place = nn.Embedding(514, width, _PADDING)
+        self.position = nn.Embedding(514, width, _PADDING)
         self.kind = nn.Embedding(1, width)
         self.norm = nn.LayerNorm(width)
         self.drop = nn.Dropout(0.1)
@@ -59,12 +53,12 @@ class _Roberta(nn.Module):
         self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width))
         self.bias = nn.Parameter(torch.zeros(_WORDS))
 
-    def forward(self, ids: Tensor, kept: Tensor) -> Tensor:
-        own = ids.ne(_PADDING).int()
-        places = (torch.cumsum(own, 1).type_as(own) * own).long() + _PADDING
-        kinds = torch.gather(self.kinds.expand(ids.shape[0], -1), 1, places)
-        x = self.drop(self.norm(self.token(ids) + self.kind(kinds) + self.place(places)))
-        mask = (1.0 - kept)[:, None, None, :] * torch.finfo(x.dtype).min
+    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
+        is_token = ids.ne(_PADDING).int()
+        positions = (torch.cumsum(is_token, 1).type_as(is_token) * is_token).long() + _PADDING
+        kinds = torch.gather(self.kinds.expand(ids.shape[0], -1), 1, positions)
+        x = self.drop(self.norm(self.token(ids) + self.kind(kinds) + self.position(positions)))
+        mask = (1.0 - attention_mask)[:, None, None, :] * torch.finfo(x.dtype).min
         for block in self.blocks:
             x = block(x, mask)
         return functional.linear(self.head(x), self.token.weight, self.bias)
@@ -93,13 +87,13 @@ class Gpt(nn.Module):
     ) -> None:
         super().__init__()
         self.token = nn.Embedding(vocabulary, width)
-        self.place = nn.Embedding(length, width)
+        self.position = nn.Embedding(length, width)
         self.blocks = nn.Sequential(*(PreNorm(width, heads, causal=True) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Logits, shape (batch, length, vocabulary)."""
-        x = self.token(ids) + self.place(torch.arange(ids.shape[1], device=ids.device))
+        x = self.token(ids) + self.position(torch.arange(ids.shape[1], device=ids.device))
         return functional.linear(self.norm(self.blocks(x)), self.token.weight)
 
 
@@ -116,7 +110,7 @@ class RmsNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features of the same shape."""
+        """Features of the same shape; Zhang and Sennrich, 2019."""
         wide = x.to(torch.float32)
         wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
         return self.weight * wide.to(x.dtype)
@@ -140,21 +134,25 @@ class _Translator(nn.Module):
 
 @registered("transformer-base")
 def _transformer(batch: int) -> Made:
-    words = 37_000
-    ids = token_ids(batch, 64, words), token_ids(batch, 16, words)
-    return _Translator(512, 8, 6, words), ids
+    vocabulary = 37_000
+    ids = token_ids(batch, 64, vocabulary), token_ids(batch, 16, vocabulary)
+    return _Translator(512, 8, 6, vocabulary), ids
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Heads turned by their places' angles; halves are the parts of complex numbers."""
+    """Heads turned by the angles of their positions, halves as parts of complex numbers (Su et al.,
+    arXiv 2104.09864).
+    """
     half = x.shape[-1] // 2
     return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
 
 
 class _GroupedAttention(nn.Module):
-    """Rotary places; several heads share keys and values (Ainslie et al., EMNLP 2023)."""
+    """Rotary places; several heads share keys and values (Ainslie et al., EMNLP 2023). Where it is
+    normed, queries and keys have a norm over all heads.
+    """
 
-    def __init__(self, width: int, heads: int, kv_heads: int) -> None:
+    def __init__(self, width: int, heads: int, kv_heads: int, *, normed: bool = False) -> None:
         super().__init__()
         self.size = width // heads
         self.shares = heads // kv_heads
@@ -163,8 +161,10 @@ class _GroupedAttention(nn.Module):
             nn.Linear(width, kv_heads * self.size, bias=False) for _ in range(2)
         )
 
-    def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
-        return self.query(x), self.key(x), self.value(x)
+        self.query_norm, self.key_norm = (
+            RmsNorm(layer.out_features) if normed else nn.Identity()
+            for layer in (self.query, self.key)
+        )
 
     def _shared(self, x: Tensor) -> Tensor:
         b, heads, n, size = x.shape
@@ -173,7 +173,12 @@ class _GroupedAttention(nn.Module):
 
     def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], past: tuple[Tensor, ...]) -> Tensor:
         b, n, _ = x.shape
-        q, k, v = (part.view(b, n, -1, self.size).transpose(1, 2) for part in self._parts(x))
+        projections = (
+            self.query_norm(self.query(x)),
+            self.key_norm(self.key(x)),
+            self.value(x),
+        )
+        q, k, v = (y.view(b, n, -1, self.size).transpose(1, 2) for y in projections)
         q = _rotated(q, *turns)
         k = _rotated(k, *turns)
         if past:
@@ -210,10 +215,10 @@ class _Experts(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.view(-1, x.shape[-1])
-        weights, found = torch.topk(
+        weights, chosen_experts = torch.topk(
             functional.softmax(self.router(flat).float(), dim=-1), self.chosen, dim=-1
         )
-        expert, order = torch.sort(found.reshape(-1))
+        expert, order = torch.sort(chosen_experts.reshape(-1))
         counts = torch.histc(expert.float(), bins=self.experts, min=0, max=self.experts - 1)
         ends = torch.cumsum(counts, dim=0, dtype=torch.int32)
         rows = flat[torch.div(order, self.chosen, rounding_mode="floor")]
@@ -228,32 +233,32 @@ class _Experts(nn.Module):
 
 
 class _Llama(nn.Module):
-    """Logits of the last token; with keys and values of the past, one step of decoding (Touvron et
-    al., 2023). Each of the layers is a feed-forward layer or experts.
+    """Logits of the last token, in training of all; with keys and values of the past, one step of
+    decoding (Touvron et al., 2023). Each layer is attention, and a feed-forward layer or experts.
     """
 
     def __init__(
         self,
         width: int,
-        heads: tuple[int, int],
-        layers: list[nn.Module],
+        layers: list[tuple[_GroupedAttention, nn.Module]],
         vocabulary: int,
         base: float,
     ) -> None:
         super().__init__()
         self.token = nn.Embedding(vocabulary, width)
-        self.mlps = nn.ModuleList(layers)
+        self.attention, self.mlps = map(nn.ModuleList, zip(*layers, strict=True))
         self.norm = RmsNorm(width)
-        self.attention = nn.ModuleList(_GroupedAttention(width, *heads) for _ in layers)
         self.norms = nn.ModuleList(RmsNorm(width) for _ in range(2 * len(layers)))
         self.head = nn.Linear(width, vocabulary, bias=False)
-        size = width // heads[0]
+        size = layers[0][0].size
         self.register_buffer("frequency", base ** (-torch.arange(0, size, 2) / size))
 
     def turns(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of the places from `start` on, shape (tokens, size)."""
-        places = torch.arange(start, start + x.shape[1], device=x.device).float()
-        angles = torch.outer(places, self.frequency.float())
+        """Cosines and sines of the positions from `start` on, shape (tokens, size); Su et al.,
+        arXiv 2104.09864.
+        """
+        positions = torch.arange(start, start + x.shape[1], device=x.device).float()
+        angles = torch.outer(positions, self.frequency.float())
         angles = torch.cat([angles, angles], -1)
         return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
 
@@ -263,10 +268,8 @@ class _Llama(nn.Module):
         for n, (attention, mlp) in enumerate(zip(self.attention, self.mlps, strict=True)):
             x = x + attention(self.norms[2 * n](x), turns, past[2 * n : 2 * n + 2])
             x = x + mlp(self.norms[2 * n + 1](x))
-        return self._logits(x)
-
-    def _logits(self, x: Tensor) -> Tensor:
-        return self.head(self.norm(x)[:, -1])
+        x = self.norm(x)
+        return self.head(x if self.training else x[:, -1])
 
 
 _LLAMA_WORDS = 128_256
@@ -274,8 +277,8 @@ _LLAMA_WORDS = 128_256
 
 def _llama() -> nn.Module:
     """Llama 3.1 8B (Grattafiori et al., arXiv 2407.21783, table 3)."""
-    layers: list[nn.Module] = [_GatedMlp(4096, 14_336) for _ in range(32)]
-    return _Llama(4096, (32, 8), layers, _LLAMA_WORDS, base=5e5)
+    layers = [(_GroupedAttention(4096, 32, 8), _GatedMlp(4096, 14_336)) for _ in range(32)]
+    return _Llama(4096, layers, _LLAMA_WORDS, base=5e5)
 
 
 @registered("llama-3.1-8b-prefill")
@@ -289,33 +292,16 @@ def _llama_decode(batch: int) -> Made:
     return _llama(), (token_ids(batch, 1, _LLAMA_WORDS), *past)
 
 
-class _NormedAttention(_GroupedAttention):
-    """Norms of queries and of keys, over all heads."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__(width, heads, heads)
-        self.query_norm = RmsNorm(width)
-        self.key_norm = RmsNorm(width)
-
-    def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
-        return self.query_norm(self.query(x)), self.key_norm(self.key(x)), self.value(x)
-
-
-class _Olmoe(_Llama):
-    """Logits of every token in training (Muennighoff et al., ICLR 2025)."""
-
-    def __init__(self, width: int, heads: int, layers: list[nn.Module], vocabulary: int) -> None:
-        super().__init__(width, (heads, heads), layers, vocabulary, base=1e4)
-        self.attention = nn.ModuleList(_NormedAttention(width, heads) for _ in layers)
-
-    def _logits(self, x: Tensor) -> Tensor:
-        return self.head(self.norm(x)) if self.training else super()._logits(x)
-
-
 def olmoe(shrink: int, layers: int) -> nn.Module:
-    """OLMoE 1B-7B with all widths divided, eight of 64 experts a token; published as (1, 16)."""
+    """OLMoE 1B-7B (Muennighoff et al., ICLR 2025) with all widths divided, eight of 64 experts a
+    token; published as (1, 16).
+    """
     width, inner, heads = (size // shrink for size in (2048, 1024, 16))
-    return _Olmoe(width, heads, [_Experts(width, inner, 64, 8) for _ in range(layers)], 50_304)
+    blocks = [
+        (_GroupedAttention(width, heads, heads, normed=True), _Experts(width, inner, 64, 8))
+        for _ in range(layers)
+    ]
+    return _Llama(width, blocks, 50_304, base=1e4)
 
 
 @registered("olmoe-shaped-prefill")

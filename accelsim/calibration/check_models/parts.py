@@ -31,9 +31,9 @@ def registered(name: str) -> Callable[[Factory], Factory]:
     return add
 
 
-def in_format(made: Made, dtype: torch.dtype) -> Made:
+def in_format(model: Made, dtype: torch.dtype) -> Made:
     """A module and its inputs, floating-point parts in `dtype`."""
-    module, inputs = made
+    module, inputs = model
     cast = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
     return module.to(dtype), cast
 
@@ -106,13 +106,14 @@ class Attention(nn.Module):
         super().__init__()
         self.heads = heads
         self.causal = causal
-        self.query, self.value, self.output = (nn.Linear(width, width) for _ in range(3))
-        self.key = nn.Linear(width, width)
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Features of the same shape."""
-        parts = (self.query(x), self.key(x), self.value(x))
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        projections = (self.query(x), self.key(x), self.value(x))
+        q, k, v = (
+            projection.unflatten(-1, (self.heads, -1)).transpose(1, 2) for projection in projections
+        )
         y = functional.scaled_dot_product_attention(q, k, v, mask, is_causal=self.causal)
         return self.output(y.transpose(1, 2).flatten(2))
 
@@ -120,7 +121,7 @@ class Attention(nn.Module):
 class Mlp(nn.Sequential):
     """Two linear layers, the inner four times as wide."""
 
-    def __init__(self, width: int, drop: float = 0.0) -> None:
+    def __init__(self, width: int, drop: float) -> None:
         wide = 4 * width
         super().__init__(
             nn.Linear(width, wide), nn.GELU(), nn.Linear(wide, width), nn.Dropout(drop)
@@ -130,10 +131,10 @@ class Mlp(nn.Sequential):
 class PreNorm(nn.Module):
     """Attention and feed-forward layer, with norms before."""
 
-    def __init__(self, width: int, heads: int, causal: bool = False) -> None:
+    def __init__(self, width: int, heads: int, causal: bool = False, drop: float = 0.0) -> None:
         super().__init__()
         self.attention = Attention(width, heads, causal)
-        self.mlp = Mlp(width)
+        self.mlp = Mlp(width, drop)
         self.norm1 = nn.LayerNorm(width)
         self.norm2 = nn.LayerNorm(width)
 

@@ -14,9 +14,9 @@ from accelsim.calibration.check_models.parts import Made, perceptron, registered
 class _TextCnn(nn.Module):
     """A text's class by the strongest of its words' neighbourhoods (Kim, EMNLP 2014)."""
 
-    def __init__(self, words: int, width: int, filters: int) -> None:
+    def __init__(self, vocabulary: int, width: int, filters: int) -> None:
         super().__init__()
-        self.word = nn.Embedding(words, width)
+        self.word = nn.Embedding(vocabulary, width)
         self.convs = nn.ModuleList(nn.Conv1d(width, filters, kernel) for kernel in (3, 4, 5))
         self.drop = nn.Dropout(0.5)
         self.head = nn.Linear(3 * filters, 2)
@@ -36,9 +36,9 @@ def _text_cnn(batch: int) -> Made:
 class _LstmClassifier(nn.Module):
     """A text's class by the last state of stacked layers."""
 
-    def __init__(self, words: int, width: int, layers: int, classes: int) -> None:
+    def __init__(self, vocabulary: int, width: int, layers: int, classes: int) -> None:
         super().__init__()
-        self.word = nn.Embedding(words, width)
+        self.word = nn.Embedding(vocabulary, width)
         self.layers = nn.LSTM(width, width, layers, batch_first=True)
         self.head = nn.Linear(width, classes)
 

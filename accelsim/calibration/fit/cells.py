@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
-from typing import Any, Self
+from typing import Self, TypeAlias
 
 import numpy as np
 
@@ -19,16 +19,19 @@ from accelsim.cost.table import CostTable, Execution
 from accelsim.files.datafile import data_root, read_mapping
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import GpuProfile
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
+#: Some rows of a cell: a slice, indices or a mask.
+Rows: TypeAlias = slice | IntArray | BoolArray
 
-def unchained(graph: OperatorGraph, rows: Any) -> OperatorGraph:
+
+def unchained(graph: OperatorGraph, rows: Rows) -> OperatorGraph:
     """Some rows of a graph, without dependencies: measurements apart from each other."""
-    part = graph.take(np.arange(len(graph))[rows])
+    chosen = graph.take(np.arange(len(graph))[rows])
     return replace(
-        part,
-        dependency_offset=np.zeros(len(part) + 1, dtype=np.int64),
+        chosen,
+        dependency_offset=np.zeros(len(chosen) + 1, dtype=np.int64),
         dependency=np.zeros(0, dtype=np.int64),
     )
 
@@ -48,7 +51,7 @@ class TimedKernels:
     profile: GpuProfile
     execution: Execution
 
-    def take(self, rows: Any) -> Self:
+    def take(self, rows: Rows) -> Self:
         """Some of the rows."""
         return replace(self, graph=unchained(self.graph, rows))
 
@@ -120,7 +123,7 @@ class OperatorRows:
     def __len__(self) -> int:
         return len(self.measured_s)
 
-    def take(self, rows: Any) -> OperatorRows:
+    def take(self, rows: Rows) -> OperatorRows:
         """Some of the rows."""
         return replace(self, kernels=self.kernels.take(rows), measured_s=self.measured_s[rows])
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from accelsim.calibration.fit.cells import OperatorRows
-from accelsim.calibration.fit.dispatch import FIT
+from accelsim.calibration.fit.dispatch import FIT, IssuedCell
 from accelsim.calibration.fit.solve import Prior, Solution, solve
 from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.generation import generation_of
@@ -113,14 +113,12 @@ class StageFit:
     Attributes:
         parameters: With the stage's values, or as they were where the fit did not converge.
         solution: What the solver found.
-        issued: Eager cells with the time to issue a row; of its shortest calls where calls wait.
-        waited: Eager cells of convolutions with the mean wait of a call beyond that.
+        issued: Eager cells with the times to issue their rows.
     """
 
     parameters: GpuParameters
     solution: Solution
-    issued: Sequence[tuple[OperatorRows, float]]
-    waited: Sequence[tuple[OperatorRows, float]]
+    issued: Sequence[IssuedCell]
 
 
 def fit_stage(
@@ -161,27 +159,24 @@ def fit_stage(
         ]
 
     solution = solve(residuals, centre, priors, _distinct(starts, centre))
-    fitted = (
-        prior.with_values({name: solution.values[name] for name in names})
-        if solution.has_converged
-        else prior
-    )
-    issued, waited = _issue_times(eager, solution.values, fitted)
-    return StageFit(fitted, solution, issued, waited)
+    fitted = _fitted(solution, names, prior)
+    issued = [_issued(cell, solution.values[issue], fitted) for issue, cell in eager]
+    return StageFit(fitted, solution, issued)
 
 
-def _issue_times(
-    eager: Iterable[tuple[str, OperatorRows]], values: Mapping[str, float], fitted: GpuParameters
-) -> tuple[list[tuple[OperatorRows, float]], list[tuple[OperatorRows, float]]]:
-    """Time to issue a row of each cell, and what calls of convolutions wait beyond that."""
-    issued, waited = [], []
-    for issue, cell in eager:
-        issue_s, wait_s = values[issue], 0.0
-        if cell.kind in CONV_KINDS:
-            wait_s = max(issue_s - _issue_start_s(cell, fitted), 0.0)
-            waited.append((cell, wait_s))
-        issued.append((cell, issue_s - wait_s))
-    return issued, waited
+def _fitted(solution: Solution, names: Sequence[str], prior: GpuParameters) -> GpuParameters:
+    """Parameters with the values of a solution; as they were where it did not converge."""
+    if not solution.has_converged:
+        return prior
+    return prior.with_values({name: solution.values[name] for name in names})
+
+
+def _issued(cell: OperatorRows, issue_s: float, fitted: GpuParameters) -> IssuedCell:
+    """Time to issue a row of a cell; of convolutions apart from what their calls wait."""
+    if cell.kind not in CONV_KINDS:
+        return IssuedCell(cell, issue_s)
+    wait_s = max(issue_s - _issue_start_s(cell, fitted), 0.0)
+    return IssuedCell(cell, issue_s - wait_s, wait_s)
 
 
 def _distinct(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from accelsim.calibration.fit.cells import OperatorRows
-from accelsim.calibration.fit.dispatch import dispatch_times
+from accelsim.calibration.fit.dispatch import IssuedCell, dispatch_times
 from accelsim.calibration.fit.gpu import (
     STAGES,
     FitStage,
@@ -42,31 +42,33 @@ def fit_parameters(
         The parameters, to the digits that files have, and the stages that did not converge and keep
         their values.
     """
-    parameters, unconverged, issued = prior, list[str](), list[tuple[OperatorRows, float]]()
-    waited = list[tuple[OperatorRows, float]]()
+    parameters, unconverged, issued = prior, list[str](), list[IssuedCell]()
     loss = page_walk_loss(cells, parameters)
     if loss is not None:
         parameters = parameters.with_values({"gemm.page_walk_loss": loss})
     for stage in STAGES:
-        own = stage.cells(cells)
+        stage_cells = stage.cells(cells)
         if stage.is_of_throttled_boards:
-            own = [cell for cell in own if cell.is_eager and is_throttled(cell, parameters)]
-        if not own:
+            stage_cells = [
+                cell for cell in stage_cells if cell.is_eager and is_throttled(cell, parameters)
+            ]
+        if not stage_cells:
             continue
         if progress:
-            progress(f"{own[0].device.name}: {stage.name}, {sum(map(len, own)):,} rows")
+            progress(
+                f"{stage_cells[0].device.name}: {stage.name}, {sum(map(len, stage_cells)):,} rows"
+            )
         fit = fit_stage(
-            _of_board(stage, own, parameters),
-            own,
+            _of_board(stage, stage_cells, parameters),
+            stage_cells,
             parameters,
             energy_starts(prior, _ENERGY_FACTORS),
         )
         parameters = fit.parameters
         unconverged += [] if fit.solution.has_converged else [stage.name]
-        waited += fit.waited
         if not stage.is_of_throttled_boards:
             issued += fit.issued
-    return as_written(parameters.with_values(dispatch_times(issued, waited))), unconverged
+    return as_written(parameters.with_values(dispatch_times(issued))), unconverged
 
 
 def _of_board(stage: FitStage, cells: Sequence[OperatorRows], prior: GpuParameters) -> FitStage:

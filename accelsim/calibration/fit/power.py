@@ -37,17 +37,17 @@ def fit_power(
         profile: The board.
         prior: Parameters to start from.
     """
-    own = [row for row in rows if row.time_s and row.row and "energy_j" in row.details]
-    if not own:
+    measured = [row for row in rows if row.time_s and row.row and "energy_j" in row.details]
+    if not measured:
         return {}
-    time_s = np.array([row.time_s for row in own], dtype=np.float64)
-    drawn_w = np.array([row.details["energy_j"] for row in own], dtype=np.float64) / time_s
+    time_s = np.array([row.time_s for row in measured], dtype=np.float64)
+    drawn_w = np.array([row.details["energy_j"] for row in measured], dtype=np.float64) / time_s
     limit = profile.power.limit_w
     ceiling_w = drawn_w.max() if limit is None else float(limit.value)
     measured_w = np.minimum(drawn_w, ceiling_w)
 
     def residuals(values: Mapping[str, float]) -> list[FloatArray]:
-        expected = power_w(own, time_s, profile, prior.with_values(dict(values)))
+        expected = power_w(measured, time_s, profile, prior.with_values(dict(values)))
         return [np.log(measured_w / np.minimum(expected, ceiling_w))]
 
     solution = solve(residuals, {name: prior.value(name) for name in _PRIORS}, _PRIORS, [{}])

@@ -22,6 +22,7 @@ from accelsim.confidence.residual import (
     family_rows,
     group_of,
     path_of,
+    size_range,
 )
 from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.condition import SLOT_POWERED, board_conditions
@@ -86,8 +87,8 @@ class FamilyPart:
         long = self.log_residual[self.is_long]
         rows = long if len(long) >= FEWEST_LONG else self.log_residual
         median = float(np.median(rows))
-        own = float(np.median(np.abs(rows - median))) / _MEDIAN
-        return float(np.sqrt(max(median**2 - _MEDIAN_VARIANCE * own**2 / len(rows), 0.0)))
+        spread = float(np.median(np.abs(rows - median))) / _MEDIAN
+        return float(np.sqrt(max(median**2 - _MEDIAN_VARIANCE * spread**2 / len(rows), 0.0)))
 
 
 def family_parts(cell: OperatorRows, parameters: GpuParameters) -> list[FamilyPart]:
@@ -100,7 +101,7 @@ def family_parts(cell: OperatorRows, parameters: GpuParameters) -> list[FamilyPa
     parts = []
     for family, rows in family_rows(graph).items():
         kind, dtype = int(graph.kind[rows[0]]), int(graph.dtype[rows[0]])
-        part = FamilyPart(
+        cell_residuals = FamilyPart(
             chip_of(cell.device.name),
             conditions[0],
             family,
@@ -112,7 +113,7 @@ def family_parts(cell: OperatorRows, parameters: GpuParameters) -> list[FamilyPa
             graph.flop[rows],
             graph.bytes[rows],
         )
-        parts.append(part)
+        parts.append(cell_residuals)
     return parts
 
 
@@ -123,44 +124,44 @@ def family_residuals(parts: Iterable[FamilyPart]) -> dict[str, FamilyResidual]:
     """
     merged: dict[str, list[FamilyPart]] = {}
     pooled: dict[str, list[float]] = {}
-    for part in parts:
-        merged.setdefault(part.family, []).append(part)
-        pooled.setdefault(part.group, []).extend(_squared_biases([part]))
+    for cell in parts:
+        merged.setdefault(cell.family, []).append(cell)
+        pooled.setdefault(cell.group, []).extend(_squared_biases([cell]))
     residuals = {}
-    for family, own in merged.items():
-        group = pooled[own[0].group]
-        sigma, long_sigma = row_sigmas(own)
+    for family, cells in merged.items():
+        group = pooled[cells[0].group]
+        sigma, long_sigma = row_sigmas(cells)
         shared = sigma
         if group:
-            shared = np.sqrt(drawn(_squared_biases(own), float(np.mean(group))))
-        shared = float(np.hypot(shared, _in_model(own[0])))
-        residuals[family] = pooled_residual(own, sigma, long_sigma, shared)
+            shared = np.sqrt(drawn(_squared_biases(cells), float(np.mean(group))))
+        shared = float(np.hypot(shared, _in_model(cells[0])))
+        residuals[family] = pooled_residual(cells, sigma, long_sigma, shared)
     return of_enough_rows(residuals)
 
 
-def _in_model(part: FamilyPart) -> float:
+def _in_model(cell: FamilyPart) -> float:
     """What a kernel inside a model may be off from the same kernel in a measurement, beyond what
     measurements share.
     """
-    is_limited = part.board == SLOT_POWERED and part.group in _LIMITED_GROUPS
+    is_limited = cell.board == SLOT_POWERED and cell.group in _LIMITED_GROUPS
     return _RUN_LOG_SIGMA if is_limited else IN_MODEL_LOG_SIGMA
 
 
-def of_enough_rows(found: Mapping[str, FamilyResidual]) -> dict[str, FamilyResidual]:
+def of_enough_rows(residuals: Mapping[str, FamilyResidual]) -> dict[str, FamilyResidual]:
     """Families with rows enough to say anything."""
-    return {family: entry for family, entry in found.items() if entry.rows >= _FEWEST_ROWS}
+    return {family: entry for family, entry in residuals.items() if entry.rows >= _FEWEST_ROWS}
 
 
-def _squared_biases(parts: Iterable[FamilyPart]) -> list[float]:
+def _squared_biases(cells: Iterable[FamilyPart]) -> list[float]:
     """Of the cells with rows enough to have one."""
-    return [part.bias**2 for part in parts if len(part) >= FEWEST_LONG]
+    return [cell.bias**2 for cell in cells if len(cell) >= FEWEST_LONG]
 
 
 def pooled_residual(
-    parts: Sequence[FamilyPart], sigma: float, long_sigma: float, shared: float
+    cells: Sequence[FamilyPart], sigma: float, long_sigma: float, shared: float
 ) -> FamilyResidual:
     """Residuals of a family, of parts of it that weigh the same."""
-    residual = [part.log_residual for part in parts]
+    residual = [cell.log_residual for cell in cells]
     errors, weight = np.abs(np.expm1(-np.concatenate(residual))), cell_weight(residual)
     return FamilyResidual(
         rows=sum(map(len, residual)),
@@ -169,18 +170,18 @@ def pooled_residual(
         shared_log_sigma=shared,
         median_ape_fraction=quantile(errors, weight, 0.5),
         p90_ape_fraction=quantile(errors, weight, 0.9),
-        flop=_range(np.concatenate([part.flop for part in parts])),
-        bytes=_range(np.concatenate([part.bytes for part in parts])),
+        flop=size_range(np.concatenate([cell.flop for cell in cells])),
+        bytes=size_range(np.concatenate([cell.bytes for cell in cells])),
     )
 
 
-def row_sigmas(parts: Sequence[FamilyPart]) -> tuple[float, float]:
+def row_sigmas(cells: Sequence[FamilyPart]) -> tuple[float, float]:
     """Spread of a row, and of a long row: 90th percentiles over the normal's, every cell weighing
     the same.
     """
-    missed = np.abs(np.concatenate([part.log_residual for part in parts]))
-    weight = cell_weight([part.log_residual for part in parts])
-    long = np.concatenate([part.is_long for part in parts])
+    missed = np.abs(np.concatenate([cell.log_residual for cell in cells]))
+    weight = cell_weight([cell.log_residual for cell in cells])
+    long = np.concatenate([cell.is_long for cell in cells])
     sigma = quantile(missed, weight, 0.9) / P90
     return sigma, quantile(
         missed[long], weight[long], 0.9
@@ -207,8 +208,3 @@ def quantile(values: FloatArray, weight: FloatArray, share: float) -> float:
     return float(
         values[order][min(int(np.searchsorted(total, share * total[-1])), len(values) - 1)]
     )
-
-
-def _range(sizes: FloatArray) -> tuple[float, float]:
-    low, high = np.quantile(sizes, [0.01, 0.99]).tolist()
-    return float(low), float(high)

@@ -92,8 +92,7 @@ def solve(
     from scipy.optimize import least_squares
 
     names = list(centre)
-    low = np.log([priors[n].low for n in names])
-    high = np.log([priors[n].high for n in names])
+    low, high = np.log([(priors[n].low, priors[n].high) for n in names]).T
     firmness = _PRIOR_WEIGHT / np.array([priors[n].log_sigma for n in names])
 
     def inside(values: Mapping[str, float]) -> FloatArray:
@@ -101,9 +100,13 @@ def solve(
 
     middle = inside(centre)
 
+    def values_of(x: FloatArray) -> dict[str, float]:
+        return dict(zip(names, np.exp(x).tolist(), strict=True))
+
     def vector(x: FloatArray) -> FloatArray:
-        values = dict(zip(names, np.exp(x).tolist(), strict=True))
-        parts = [robust(cell) / np.sqrt(max(len(cell), 1)) for cell in residuals(values)]
+        """Residuals of cells (pseudo-Huber, Hartley and Zisserman, 2004) and of the priors."""
+        cells = residuals(values_of(x))
+        parts = [robust(cell) / np.sqrt(max(len(cell), 1)) for cell in cells]
         return np.concatenate([*parts, firmness * (x - middle)])
 
     solutions = [
@@ -120,5 +123,4 @@ def solve(
         for start in starts
     ]
     best = min(solutions, key=lambda solution: (solution.status <= 0, solution.cost))
-    values = dict(zip(names, np.exp(best.x).tolist(), strict=True))
-    return Solution(values, best.status > 0, float(best.cost))
+    return Solution(values_of(best.x), best.status > 0, float(best.cost))

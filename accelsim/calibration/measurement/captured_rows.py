@@ -151,7 +151,7 @@ class _Shapes(OperandPool):
         """A tensor without memory."""
         return torch.empty(sizes, dtype=dtype, device=self.device)
 
-    own = take
+    copy = take
 
     def indices(self, below: int, *sizes: int) -> torch.Tensor:
         """Indices without memory."""
@@ -175,6 +175,6 @@ def _recorded(case: Case) -> list[Row]:
             if call is None:  # the graph of the forward pass is recorded too
                 call = build(operands)
                 recorder.belongs(operands.weights)
-            first = len(recorder.rows)
+            first_row = len(recorder.rows)
             call()
-    return recorder.rows[first:]
+    return recorder.rows[first_row:]

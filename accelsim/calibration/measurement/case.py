@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from hashlib import md5
 
 from accelsim.frozen import frozen
 
 CASE_VERSION = 2
+#: Parts of a cross-validation over shapes.
+FOLDS = 5
 
 
 @frozen
@@ -49,6 +52,14 @@ class Case:
         """
         dims = " ".join(f"{name}={value}" for name, value in sorted(self.shape.items()))
         return f"{self.operator} {dims}"
+
+    @property
+    def fold(self) -> int:
+        """Part of the cross-validation that the shape belongs to, in all its formats and
+        conditions; the same in every run.
+        """
+        digest = md5(self.label.encode(), usedforsecurity=False).hexdigest()
+        return int(digest[:8], 16) % FOLDS
 
     @property
     def key(self) -> str:

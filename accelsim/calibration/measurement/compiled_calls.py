@@ -10,13 +10,14 @@ Reference: PyTorch, "torch.compile" and "Dynamic shapes" (``torch._dynamo.mark_d
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from accelsim.calibration.measurement.operands import Call, Operands, builds
+from accelsim.calibration.measurement.operands import Operands, builds
+from accelsim.calibration.measurement.timing import Call
 
 #: Compilations kept of one function: columns, formats and thread counts each need their own.
 _MOST_COMPILATIONS = 64
@@ -41,7 +42,7 @@ def _compiled(function: Callable[..., Tensor], *operands: Tensor) -> Call:
     count. Of shapes alone the function itself, whose work is the same.
     """
     if operands[0].is_meta:
-        return lambda: function(*operands)
+        return partial(function, *operands)
     from torch._dynamo import config, mark_dynamic, mark_static
     from torch._inductor import config as generator
 
@@ -52,9 +53,9 @@ def _compiled(function: Callable[..., Tensor], *operands: Tensor) -> Call:
             mark_dynamic(x, 0)
         if x.dim() > 1:
             mark_static(x, 1)
-    run: Any = torch.compile(function)
-    run(*operands)
-    return lambda: run(*operands)
+    call = partial(torch.compile(function), *operands)
+    call()
+    return call
 
 
 #: What is compiled, and operands; the last is what it takes to enter compiled code: guards, and a

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from types import ModuleType
 
-Call = Callable[[], Any]
+from accelsim.calibration.measurement.timing import Call
 
 #: Operands of all calls of a case together, well past any last-level cache (H200: 50 MB, MI300X:
 #: 256 MB).
@@ -22,7 +22,7 @@ _GRAPH_CALLS = 32
 _WARM_UP_CALLS = 3
 
 
-def rotated(cuda: Any, device: str, build: Callable[[], Call]) -> list[Call]:
+def rotated(cuda: ModuleType, device: str, build: Callable[[], Call]) -> list[Call]:
     """Calls with operands of their own, so many that together they exceed the last-level cache.
 
     Args:
@@ -32,12 +32,14 @@ def rotated(cuda: Any, device: str, build: Callable[[], Call]) -> list[Call]:
     """
     before = cuda.memory_allocated(device)
     calls = [build()]
-    each = max(cuda.memory_allocated(device) - before, 1)
-    count = min(max(_FEWEST_COPIES, -(-_ROTATED_BYTES // each)), _MOST_COPIES)
+    call_bytes = max(cuda.memory_allocated(device) - before, 1)
+    count = min(max(_FEWEST_COPIES, -(-_ROTATED_BYTES // call_bytes)), _MOST_COPIES)
     return calls + [build() for _ in range(count - 1)]
 
 
-def captured(cuda: Any, calls: Sequence[Call], least_calls: int = _GRAPH_CALLS) -> tuple[Call, int]:
+def captured(
+    cuda: ModuleType, calls: Sequence[Call], least_calls: int = _GRAPH_CALLS
+) -> tuple[Call, int]:
     """One graph of many calls; its replay and how many calls it makes.
 
     The calls run on a side stream first, as capturing demands: libraries set themselves up at their
@@ -71,7 +73,7 @@ def captured(cuda: Any, calls: Sequence[Call], least_calls: int = _GRAPH_CALLS) 
 
 
 @contextmanager
-def tf32_products(torch: Any, allowed: bool) -> Iterator[None]:
+def tf32_products(torch: ModuleType, allowed: bool) -> Iterator[None]:
     """FP32 products and convolutions in TF32, or not; by default torch allows it for convolutions
     alone.
     """

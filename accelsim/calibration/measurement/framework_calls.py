@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from accelsim.calibration.measurement.operands import Call, Operands, builds
+from accelsim.calibration.measurement.operands import Operands, builds
+from accelsim.calibration.measurement.timing import Call
 
 
 @builds("adamw", "adamw_idle", "sgd")
@@ -12,10 +13,10 @@ def _update(source: Operands) -> Call:
     """Updates with random gradients, of idle parameters with none."""
     maker = torch.optim.SGD if source.operator == "sgd" else torch.optim.AdamW
     parameters, tensors = source.sizes("parameters tensors")
-    each, scale = parameters // tensors, 0.0 if source.operator.endswith("idle") else 1.0
-    weights = [source.stored(each).requires_grad_() for _ in range(tensors)]
+    elements, scale = parameters // tensors, 0.0 if source.operator.endswith("idle") else 1.0
+    weights = [source.stored(elements).requires_grad_() for _ in range(tensors)]
     for x in weights:
-        x.grad = source.stored(each) * scale
+        x.grad = source.stored(elements) * scale
     step: Call = maker(weights, lr=1e-6).step
     return step
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from accelsim.calibration.measurement.operands import Call, Operands, builds
+from accelsim.calibration.measurement.operands import Operands, builds
+from accelsim.calibration.measurement.timing import Call
 
 _ATEN = torch.ops.aten
 
@@ -75,16 +76,17 @@ def _convolution_transpose(source: Operands) -> Call:
     """Twice the height and width."""
     taps = source.shape["taps"]
     weight = source.weight(*source.sizes("channels_in channels_out"), taps, taps)
-    x, pad, more = source.operand("input: batch channels_in side side"), (taps - 1) // 2, taps % 2
-    return lambda: functional.conv_transpose2d(x, weight, None, 2, pad, more)
+    x, padding, output_padding = (
+        source.operand("input: batch channels_in side side"),
+        (taps - 1) // 2,
+        taps % 2,
+    )
+    return lambda: functional.conv_transpose2d(x, weight, None, 2, padding, output_padding)
 
 
 @builds(
-    *(
-        f"convolution{axes}_backward.grad_{part}"
-        for axes in ("", "_1d", "_3d")
-        for part in ("input", "weight")
-    )
+    *(f"convolution{axes}_backward.grad_input" for axes in ("", "_1d", "_3d")),
+    *(f"convolution{axes}_backward.grad_weight" for axes in ("", "_1d", "_3d")),
 )
 def _convolution_backward(source: Operands) -> Call:
     sizes = _Convolution(source)

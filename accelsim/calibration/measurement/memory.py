@@ -24,12 +24,12 @@ def available_bytes(
     None where not known.
     """
     free = field_bytes(proc / "meminfo", "MemAvailable:", 1024)
-    most, taken = _number(cgroup / "memory.max"), _number(cgroup / "memory.current")
-    if most is None or taken is None:
+    limit, used = _number(cgroup / "memory.max"), _number(cgroup / "memory.current")
+    if limit is None or used is None:
         return free
     cache = field_bytes(cgroup / "memory.stat", "inactive_file", 1) or 0  # dropped when needed
-    own = max(0, most - taken + cache)
-    return own if free is None else min(free, own)
+    cgroup_free = max(0, limit - used + cache)
+    return cgroup_free if free is None else min(free, cgroup_free)
 
 
 @contextmanager

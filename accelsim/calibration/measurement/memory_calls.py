@@ -7,7 +7,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from accelsim.calibration.measurement.operands import Call, Operands, builds
+from accelsim.calibration.measurement.operands import Operands, builds
+from accelsim.calibration.measurement.timing import Call
 
 _ATEN = torch.ops.aten
 _ROWS, _LINE = "rows columns", "elements"
@@ -86,8 +87,8 @@ def _log(source: Operands) -> Call:
 @builds("to_bf16")
 def _to_bf16(source: Operands) -> Call:
     x = source.operand(_LINE)
-    other = torch.float32 if source.dtype is torch.bfloat16 else torch.bfloat16
-    return lambda: x.to(other)
+    target = torch.float32 if source.dtype is torch.bfloat16 else torch.bfloat16
+    return lambda: x.to(target)
 
 
 @builds("add_bias")
@@ -105,8 +106,8 @@ def _where(source: Operands) -> Call:
     """What a causal mask keeps, row by row."""
     x = source.operand(_LINE)
     width = max(1, round(x.numel() ** 0.5))
-    place = torch.arange(x.numel(), device=source.device)
-    mask = place % width > place // width
+    position = torch.arange(x.numel(), device=source.device)
+    mask = position % width > position // width
     return lambda: x.masked_fill(mask, -1e9)
 
 

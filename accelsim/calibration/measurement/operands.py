@@ -14,18 +14,16 @@ from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.plan import pairs, product_of
+from accelsim.calibration.measurement.timing import Call
 
-Call = Callable[[], Any]
-
-#: Formats by label.
-DTYPES = {
+_DTYPES = {
     "fp32": torch.float32,
     "tf32": torch.float32,  # the products of FP32 operands, see `cuda.tf32_products`
     "bf16": torch.bfloat16,
@@ -44,7 +42,7 @@ MOST_COPIES = 1024
 
 def torch_dtype(label: str) -> torch.dtype:
     """The torch format of a label such as "bf16"."""
-    return DTYPES[label]
+    return _DTYPES[label]
 
 
 class OperandPool:
@@ -62,32 +60,32 @@ class OperandPool:
         self.device = device
         self.generator = torch.Generator(device=device).manual_seed(seed)
         self._values: dict[torch.dtype, Tensor] = {}
-        self._place = 0
+        self._position = 0
 
     def take(self, dtype: torch.dtype, *sizes: int) -> Tensor:
         """The next part of the pool, as a view; longer tensors than the pool repeat it, in memory
         of their own.
         """
         count = math.prod(sizes)
-        values = self._of(dtype)
+        values = self._values_of(dtype)
         if count > self.COUNT:
             return _repeated(values, count).view(sizes)
-        if self._place + count > self.COUNT:
-            self._place = 0
-        start = self._place
-        self._place += -(-count // self._ALIGNMENT) * self._ALIGNMENT
+        if self._position + count > self.COUNT:
+            self._position = 0
+        start = self._position
+        self._position += -(-count // self._ALIGNMENT) * self._ALIGNMENT
         return values[start : start + count].view(sizes)
 
-    def own(self, dtype: torch.dtype, *sizes: int) -> Tensor:
+    def copy(self, dtype: torch.dtype, *sizes: int) -> Tensor:
         """The next part of the pool, copied."""
-        taken = self.take(dtype, *sizes)
-        return taken if taken.numel() > self.COUNT else taken.clone()
+        values = self.take(dtype, *sizes)
+        return values if values.numel() > self.COUNT else values.clone()
 
     def indices(self, below: int, *sizes: int) -> Tensor:
         """Uniform random integers from 0 to `below` - 1."""
         return torch.randint(below, sizes, generator=self.generator, device=self.device)
 
-    def _of(self, dtype: torch.dtype) -> Tensor:
+    def _values_of(self, dtype: torch.dtype) -> Tensor:
         if dtype not in self._values:
             drawn = torch.randn(self._DRAWN, generator=self.generator, device=self.device)
             self._values[dtype] = _repeated(drawn.to(dtype), self.COUNT)
@@ -95,8 +93,8 @@ class OperandPool:
 
 
 def _repeated(values: Tensor, count: int) -> Tensor:
-    whole, rest = divmod(count, len(values))
-    return torch.cat([values] * whole + [values[:rest]])
+    copies, remainder = divmod(count, len(values))
+    return torch.cat([values] * copies + [values[:remainder]])
 
 
 class Operands:
@@ -125,12 +123,12 @@ class Operands:
         """Dimensions of the case, literal sizes and products of both, by names apart."""
         return [int(product_of(name, self.shape)) for name in names.split()]
 
-    def option(self, text: str) -> Any:
+    def option(self, text: str) -> object:
         """An argument that is no tensor: a literal, sizes, a list with commas, "dtype", a word."""
         if text == "dtype":
             return self.dtype
         if "," in text:
-            return [self.option(part) for part in text.split(",") if part]
+            return [self.option(item) for item in text.split(",") if item]
         with suppress(ValueError):
             return json.loads(text)
         with suppress(ValueError):
@@ -149,12 +147,12 @@ class Operands:
 
     def stored(self, *sizes: int, dtype: torch.dtype | None = None) -> Tensor:
         """Numbers that were written long ago: saved activations."""
-        return self._numbers.own(dtype or self.dtype, *sizes)
+        return self._numbers.copy(dtype or self.dtype, *sizes)
 
     def weight(self, *sizes: int) -> torch.nn.Parameter:
         """Weights: another part of the pool each time."""
-        taken = self._numbers.take(self.dtype, *sizes)
-        result = torch.nn.Parameter(taken, requires_grad=False)
+        values = self._numbers.take(self.dtype, *sizes)
+        result = torch.nn.Parameter(values, requires_grad=False)
         self.weights.append(result)
         return result
 
@@ -184,7 +182,7 @@ class Operands:
         """What is kept of saved activations: half of them."""
         return self.stored(*sizes) > 0
 
-    def layer(self, kind: Callable[..., torch.nn.Module], *sizes: Any) -> torch.nn.Module:
+    def layer(self, kind: Callable[..., torch.nn.Module], *sizes: int) -> torch.nn.Module:
         """A module with weights of its own, in the case's format."""
         result = kind(*sizes, device=self.device, dtype=self.dtype)
         self.weights += [*result.parameters(), *result.buffers()]
@@ -235,13 +233,13 @@ def _tabled(operator: str, call: str, operands: str, options: str) -> Builder:
     """The builder of one line."""
     del operator
     function = attrgetter(call.removeprefix("torch."))(torch)
-    parts = [part.rpartition("=") for part in operands.split("; ")]
-    given = pairs(options)
+    operand_texts = [text.rpartition("=") for text in operands.split("; ")]
+    option_texts = pairs(options)
 
     def build(source: Operands) -> Call:
-        tensors = [(name, source.operand(text)) for name, _, text in parts]
-        named = {name: x for name, x in tensors if name}
-        named |= {name: source.option(text) for name, text in given.items()}
-        return partial(function, *(x for name, x in tensors if not name), **named)
+        tensors = [(name, source.operand(operand)) for name, _, operand in operand_texts]
+        keywords = {name: x for name, x in tensors if name}
+        keywords |= {name: source.option(operand) for name, operand in option_texts.items()}
+        return partial(function, *(x for name, x in tensors if not name), **keywords)
 
     return build

@@ -21,24 +21,12 @@ from accelsim.calibration.measurement.operands import (
     BUILDERS,
     COLD_BYTES,
     MOST_COPIES,
-    Call,
     OperandPool,
     Operands,
     read_calls,
-    torch_dtype,
 )
+from accelsim.calibration.measurement.timing import Call
 from accelsim.frozen import frozen
-
-__all__ = [
-    "BUILDERS",
-    "GRADIENT_OPERATORS",
-    "Call",
-    "OperandPool",
-    "Prepared",
-    "build_calls",
-    "prepare",
-    "torch_dtype",
-]
 
 read_calls()
 
@@ -68,32 +56,28 @@ class Prepared:
     inputs: list[torch.Tensor]
 
 
-def build_calls(case: Case, numbers: OperandPool, copies: int | None = None) -> list[Call]:
-    """The calls of `prepare`."""
-    return prepare(case, numbers, copies).calls
+def build_call(case: Case, numbers: OperandPool) -> Call:
+    """One call of a case on new operands; errors as in `prepare`."""
+    return BUILDERS[case.operator](Operands(case, numbers))
 
 
-def prepare(case: Case, numbers: OperandPool, copies: int | None = None) -> Prepared:
+def prepare(case: Case, numbers: OperandPool) -> Prepared:
     """The calls a case cycles through: one where weights stay hot, many on separate weights where
     they are cold.
 
     Args:
         case: What to run.
         numbers: Where operands come from.
-        copies: Number of calls with operands of their own; chosen from the weights' size where
-            None.
 
     Raises:
         KeyError: If no builder has the case's operator.
         RuntimeError: Whatever torch raises where the device cannot hold or run it.
     """
     builder = BUILDERS[case.operator]
-    if copies is not None:
-        return Prepared([builder(Operands(case, numbers)) for _ in range(copies)], [])
     operands = Operands(case, numbers)
     calls = [builder(operands)]
     if case.cold:
         weight_bytes = sum(x.numel() * x.element_size() for x in operands.weights)
-        copies_wanted = min(MOST_COPIES, max(2, COLD_BYTES // weight_bytes))
-        calls += [builder(operands) for _ in range(copies_wanted - 1)]
+        copies = min(MOST_COPIES, max(2, COLD_BYTES // weight_bytes))
+        calls += [builder(operands) for _ in range(copies - 1)]
     return Prepared(calls, operands.written)

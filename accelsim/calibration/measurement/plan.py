@@ -64,16 +64,16 @@ class Plan:
         return self.operators[0].startswith("compiled")
 
     def shapes(self, operator: str, device: str = "cpu") -> Iterator[Shape]:
-        """Shapes of one operator on a device type, `count` of them."""
+        """Shapes of one operator on a device type, `count` of them, by Halton's sequence (1960)."""
         growth = {} if device == "cpu" else self.growth
-        first = 1 + _STRIDE * self.operators.index(operator)
-        found = 0
-        for index in range(first, first + _TRIES * self.count):
+        first_index = 1 + _STRIDE * self.operators.index(operator)
+        shape_count = 0
+        for index in range(first_index, first_index + _TRIES * self.count):
             drawn = self._drawn(index, growth)
             if self._is_allowed(drawn, growth):
                 yield {name: value for name, value in drawn.items() if not name.startswith("_")}
-                found += 1
-                if found == self.count:
+                shape_count += 1
+                if shape_count == self.count:
                     return
 
     def _drawn(self, index: int, growth: Mapping[str, int]) -> Shape:
@@ -82,9 +82,9 @@ class Plan:
         for name, text in self.dimensions.items():
             bounds, choices = _RANGE.fullmatch(text), text.split("|")
             if bounds:
-                low, high, multiple = (int(part or 1) for part in bounds.groups())
-                place = halton(index, next(bases))
-                shape[name] = _between(place, low, high * growth.get(name, 1), multiple, index)
+                low, high, multiple = (int(bound or 1) for bound in bounds.groups())
+                fraction = halton(index, next(bases))
+                shape[name] = _between(fraction, low, high * growth.get(name, 1), multiple, index)
             elif len(choices) > 1:
                 shape[name] = int(choices[int(halton(index, next(bases)) * len(choices))])
             else:
@@ -96,9 +96,9 @@ class Plan:
         return all(_holds(limit, shrunk) for limit in self.limits)
 
 
-def _between(place: float, low: int, high: int, multiple: int, index: int) -> int:
+def _between(fraction: float, low: int, high: int, multiple: int, index: int) -> int:
     """A size at a place from 0 to 1 of a logarithmic range."""
-    value = round(low * math.exp(place * math.log(high / low)))
+    value = round(low * math.exp(fraction * math.log(high / low)))
     if value < 2 * multiple or _is_odd(index):
         return value
     return multiple * round(value / multiple)
@@ -128,7 +128,7 @@ def product_of(text: str, shape: Mapping[str, int]) -> float:
 
 def _holds(limit: str, shape: Mapping[str, int]) -> bool:
     """Whether a limit such as ``1e4<=batch*side<=1e6`` holds."""
-    values = [product_of(part, shape) for part in limit.split("<=")]
+    values = [product_of(product, shape) for product in limit.split("<=")]
     return values == sorted(values)
 
 

@@ -6,11 +6,9 @@ A board's meter is read before and after; a draw settles within the first half s
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from accelsim.calibration.energy import Meter, energy_per_call_j
+from accelsim.calibration.energy import Meter, time_and_energy
 from accelsim.calibration.measurement.case import Case
 
 _WARM_UP_S, _READ_S = 0.7, 1.2
@@ -32,22 +30,17 @@ def power_suite(dtypes: Sequence[str]) -> list[Case]:
     Args:
         dtypes: Formats of the calibration.
     """
-    return list(_cases(dtypes))
-
-
-def _cases(dtypes: Sequence[str]) -> Iterator[Case]:
-    for dtype in dtypes:
-        streams = [] if dtype == "tf32" else _STREAMS
-        for operator, elements in streams:
-            shape = {"elements": elements}
-            yield Case("elementwise", operator, shape, dtype, threads=0, execution="graph")
-        for m, n, k in _PRODUCTS:
-            shape = {"m": m, "n": n, "k": k}
-            yield Case("gemm", "addmm", shape, dtype, threads=0, execution="graph")
+    streams = [("elementwise", operator, {"elements": count}) for operator, count in _STREAMS]
+    products = [("gemm", "addmm", {"m": m, "n": n, "k": k}) for m, n, k in _PRODUCTS]
+    return [
+        Case(*operator, dtype, threads=0, execution="graph")
+        for dtype in dtypes
+        for operator in (products if dtype == "tf32" else streams + products)
+    ]
 
 
 def energy_of_graph(
-    meter: Meter, replay: Callable[[], Any], count: int
+    meter: Meter, replay: Callable[[], object], count: int
 ) -> tuple[float, float] | None:
     """Seconds and joules of one of the calls of a graph, replayed back to back; None where the
     meter cannot be read.
@@ -57,17 +50,6 @@ def energy_of_graph(
         replay: Replays the graph.
         count: Calls in it.
     """
-    energy_per_call_j(meter, replay, _WARM_UP_S)
-    calls = 0
-
-    def counted() -> None:
-        nonlocal calls
-        replay()
-        calls += 1
-
-    begin = time.perf_counter()
-    energy_j = energy_per_call_j(meter, counted, _READ_S)
-    elapsed_s = time.perf_counter() - begin
-    if energy_j is None:
-        return None
-    return elapsed_s / (calls * count), energy_j / count
+    time_and_energy(meter, replay, _WARM_UP_S)
+    reading = time_and_energy(meter, replay, _READ_S)
+    return None if reading is None else (reading[0] / count, reading[1] / count)

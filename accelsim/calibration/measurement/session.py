@@ -9,10 +9,10 @@ machine's own noise.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -20,18 +20,14 @@ from accelsim.calibration.energy import Meter, find_meter
 from accelsim.calibration.measurement.captured_rows import captured_row
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.cuda import captured, rotated, tf32_products
-from accelsim.calibration.measurement.operators import (
-    BUILDERS,
-    GRADIENT_OPERATORS,
-    OperandPool,
-    build_calls,
-    prepare,
-)
+from accelsim.calibration.measurement.operands import BUILDERS, OperandPool
+from accelsim.calibration.measurement.operators import GRADIENT_OPERATORS, build_call, prepare
 from accelsim.calibration.measurement.power import energy_of_graph
-from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, Timing
+from accelsim.calibration.measurement.timing import Call, CpuTimer, CudaTimer, Timer, Timing
 from accelsim.calibration.run_file import Measurement, RunFile
 from accelsim.errors import OutputError
 from accelsim.frozen import frozen
+from accelsim.plain import Document
 
 #: Dimensions that an out-of-memory case halves, in this order of preference.
 _SHRINKABLE = ("batch", "rows", "m", "elements", "lookups", "parameters", "n")
@@ -64,7 +60,7 @@ _WITHOUT_CONTEXT = frozenset({"framework", "transfer", "compiled"})
 class Progress:
     """Where a session stands; given to the caller after every case."""
 
-    done: int
+    completed: int
     total: int
     remaining_s: float
     label: str
@@ -112,11 +108,11 @@ class Session:
         """
         end = self._clock() + budget_s
         self._reference = []
-        done = _rounds_done(self.run_file)
+        rounds_of = _rounds_done(self.run_file)
         written, threads = 0, torch.get_num_threads()
         try:
             for number in range(self.rounds):
-                left = [case for case in cases if done.get(case.key, 0) <= number]
+                left = [case for case in cases if rounds_of[case.key] <= number]
                 now = self._clock()
                 pace = now + (end - now) / (self.rounds - number)
                 written += self._round(left, number, pace, end)
@@ -150,14 +146,14 @@ class Session:
         try:
             with torch.no_grad(), tf32_products(torch, case.dtype == "tf32"):
                 replay, count = captured(torch.cuda, self._rotated(case))
-                found = energy_of_graph(meter, replay, count)
+                time_and_energy = energy_of_graph(meter, replay, count)
         except Exception as error:  # noqa: BLE001  (the last resort: a line instead of a traceback)
             return _skipped(case, 0, f"{type(error).__name__}: {str(error)[:160]}")
         finally:
             _free(self.device)
-        if found is None:
+        if time_and_energy is None:
             return _skipped(case, 0, "the board's meter could not be read")
-        time_s, energy_j = found
+        time_s, energy_j = time_and_energy
         return Measurement(case, time_s, 0.0, 0, {"energy_j": energy_j}, row=captured_row(case))
 
     def _round(self, cases: Sequence[Case], number: int, pace: float, end: float) -> int:
@@ -167,9 +163,9 @@ class Session:
         A budget too short for repeats is better spent on further shapes.
         """
         written = 0
-        for first in range(0, len(cases), _CHUNK):
+        for start in range(0, len(cases), _CHUNK):
             self._time_reference()
-            for case in sorted(cases[first : first + _CHUNK], key=lambda case: case.threads):
+            for case in sorted(cases[start : start + _CHUNK], key=lambda case: case.threads):
                 now = self._clock()
                 if now >= end:
                     return written
@@ -198,17 +194,16 @@ class Session:
             return [_skipped(case, number, f"{type(error).__name__}: {str(error)[:160]}")]
         if not timings[0].time_s > 0:  # nothing ran that the clock could see
             return [_skipped(ran, number, "the clock did not move forward")]
-        shared: dict[str, Any] = {}
-        if self._reference:
-            shared["reference_s"] = self._reference[-1]
+        shared: Document = {"reference_s": self._reference[-1]} if self._reference else {}
         if ran is not case:
             shared["shrunk_from"] = dict(case.shape)
         rows = []
         for timing, amid in zip(timings, (False, True), strict=False):
             details = {"minor_faults": timing.minor_faults, "undisturbed": timing.undisturbed}
-            where, noise = replace(ran, amid=amid), timing.noise_fraction
-            details |= shared
-            rows.append(Measurement(where, timing.time_s, noise, number, details, row=row))
+            ran_case, noise = replace(ran, amid=amid), timing.noise_fraction
+            rows.append(
+                Measurement(ran_case, timing.time_s, noise, number, details | shared, row=row)
+            )
         return rows
 
     def time(self, case: Case, slot_s: float) -> tuple[list[Timing], Case]:
@@ -281,12 +276,9 @@ class Session:
         replay, count = captured(torch.cuda, calls)
         return timer.measure([replay], slot_s).of_each(count)
 
-    def _rotated(self, case: Case) -> list[Callable[[], Any]]:
+    def _rotated(self, case: Case) -> list[Call]:
         """Calls of a case, each with operands of its own, which no cache has, but for transfers."""
-
-        def build() -> Callable[[], Any]:
-            return build_calls(case, self._pool, 1)[0]
-
+        build = partial(build_call, case, self._pool)
         return [build()] if case.family == "transfer" else rotated(torch.cuda, self.device, build)
 
     def _time_reference(self) -> None:
@@ -299,40 +291,35 @@ class Session:
         """The reference operator's times and spread; absent where there is only one."""
         times = sorted(self._reference)
         if len(times) > 1:
-            self.run_file.append(
-                {
-                    "note": "noise",
-                    "reference_s": self._reference,
-                    "spread_fraction": times[len(times) // 2] / times[0] - 1.0,
-                }
-            )
+            spread = times[len(times) // 2] / times[0] - 1.0
+            note = {"note": "noise", "reference_s": self._reference, "spread_fraction": spread}
+            self.run_file.append(note)
 
 
 def _skipped(case: Case, number: int, reason: str) -> Measurement:
     return Measurement(case, None, 0.0, number, {}, skipped=reason)
 
 
-def _rounds_done(run_file: RunFile) -> dict[str, int]:
-    done: dict[str, int] = {}
+def _rounds_done(run_file: RunFile) -> Counter[str]:
+    """Rounds in which each case was measured already."""
+    rounds: Counter[str] = Counter()
     for row in run_file.run.rows if run_file.run else ():
-        if row.case.amid:
-            continue
-        shape = row.details.get("shrunk_from")
-        key = replace(row.case, shape=shape).key if shape else row.case.key
-        done[key] = done.get(key, 0) + 1
-    return done
+        if not row.case.amid:
+            shape = row.details.get("shrunk_from") or row.case.shape
+            rounds[replace(row.case, shape=shape).key] += 1
+    return rounds
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
     text = str(error).lower()
-    return isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)
+    return isinstance(error, MemoryError) or any(message in text for message in _OUT_OF_MEMORY)
 
 
 def _halved(case: Case) -> Case | None:
-    for name in _SHRINKABLE:
-        if case.shape.get(name, 1) > 1:
-            return replace(case, shape={**case.shape, name: case.shape[name] // 2})
-    return None
+    name = next((name for name in _SHRINKABLE if case.shape.get(name, 1) > 1), None)
+    if name is None:
+        return None
+    return replace(case, shape={**case.shape, name: case.shape[name] // 2})
 
 
 def _free(device: str) -> None:

@@ -32,8 +32,8 @@ UNCAPTURED_OPERATORS = frozenset(
 
 def has_matrix_products(family: str) -> bool:
     """Whether FP32 products of a family may run as TF32."""
-    named = family in {"gemm", "gemv", "batched_gemm", "recurrent"}
-    return named or family.startswith("convolution")
+    is_product = family in {"gemm", "gemv", "batched_gemm", "recurrent"}
+    return is_product or family.startswith("convolution")
 
 
 def operator_suite(
@@ -55,7 +55,14 @@ def operator_suite(
         Cases with unique keys, families interleaved: the first tenth of the list already spans
         every family.
     """
-    return _ordered(device, dtypes, threads, executions)
+    ranked = [
+        (rank, number, case)
+        for number, plan in enumerate(read_plans())
+        if device in plan.devices and plan.is_compiled == ("compiled" in executions)
+        for case, rank in _cases(plan, device, dtypes, threads, executions)
+    ]
+    ranked.sort(key=lambda entry: entry[:2])
+    return list({case.key: case for _, _, case in ranked}.values())
 
 
 def compiled_suite(device: str, dtypes: Sequence[str], threads: Sequence[int]) -> list[Case]:
@@ -66,23 +73,7 @@ def compiled_suite(device: str, dtypes: Sequence[str], threads: Sequence[int]) -
         dtypes: Formats to measure.
         threads: Thread counts; (0,) on a GPU.
     """
-    return _ordered(device, dtypes, threads, ("compiled",))
-
-
-def _ordered(
-    device: str,
-    dtypes: Sequence[str],
-    threads: Sequence[int],
-    executions: Sequence[str],
-) -> list[Case]:
-    ranked = [
-        (rank, number, case)
-        for number, plan in enumerate(read_plans())
-        if device in plan.devices and plan.is_compiled == ("compiled" in executions)
-        for case, rank in _cases(plan, device, dtypes, threads, executions)
-    ]
-    ranked.sort(key=lambda entry: entry[:2])
-    return list({case.key: case for _, _, case in ranked}.values())
+    return operator_suite(device, dtypes, threads, ("compiled",))
 
 
 def _cases(

@@ -18,11 +18,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from types import ModuleType
+from typing import Protocol
 
 from accelsim.frozen import frozen
 
-Call = Callable[[], Any]
+#: Does some work once; what it returns is not used.
+Call = Callable[[], object]
 
 
 @frozen
@@ -120,7 +122,7 @@ class CpuTimer:
         self.threads, self.least_blocks = threads, least_blocks
 
     def measure(self, calls: Sequence[Call], budget_s: float) -> Timing:
-        """Time per call; calls are cycled through."""
+        """Time per call; calls are cycled through. Estimate: nothing disturbed the least block."""
         number = _calls_in(self.BLOCK_S, self._block(calls, 0, 1).wall_s, 5000)
         if number > 1:
             tried = max(1, number // 8)
@@ -219,12 +221,13 @@ class CudaTimer:
 
     BLOCK_S = 2.0e-3
 
-    def __init__(self, cuda: Any, least_blocks: int = 7, warm_up_calls: int = 3) -> None:
+    def __init__(self, cuda: ModuleType, least_blocks: int = 7, warm_up_calls: int = 3) -> None:
         self.cuda, self.least_blocks, self.warm_up_calls = cuda, least_blocks, warm_up_calls
 
     def measure(self, calls: Sequence[Call], budget_s: float) -> Timing:
         """Median time per call; calls are cycled through, on operands that together exceed the
-        cache.
+        cache. Noise is the median deviation over the median. Estimate: half of the blocks at least
+        are undisturbed.
         """
         for number in range(self.warm_up_calls):
             calls[number % len(calls)]()
@@ -243,11 +246,11 @@ class CudaTimer:
 
     def _block(self, calls: Sequence[Call], start: int, number: int) -> float:
         """Time per call of a block."""
-        first, last = (self.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
+        start_event, end_event = (self.cuda.Event(enable_timing=True) for _ in range(2))
+        start_event.record()
         for i in range(number):
             calls[(start + i) % len(calls)]()
-        last.record()
-        last.synchronize()
-        elapsed_ms: float = first.elapsed_time(last)
+        end_event.record()
+        end_event.synchronize()
+        elapsed_ms: float = start_event.elapsed_time(end_event)
         return elapsed_ms / 1e3 / number

@@ -15,7 +15,7 @@ from accelsim.calibration.fit.cells import OperatorRows, chip_of, limited
 from accelsim.calibration.fit.gpu import STAGES, fit_stage
 from accelsim.calibration.fit.residuals import family_parts, family_residuals
 from accelsim.calibration.fit.solve import Prior, robust, solve
-from accelsim.calibration.overlay import read_fitted, write_overlay
+from accelsim.calibration.overlay import write_overlay
 from accelsim.confidence.residual import (
     IN_MODEL_LOG_SIGMA,
     FamilyResidual,
@@ -23,6 +23,7 @@ from accelsim.confidence.residual import (
     row_spread,
     run_log_sigma,
 )
+from accelsim.cost.fitted import read_fitted
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.cost.table import Execution, ParameterTier
@@ -92,12 +93,12 @@ def test_a_gemm_fit_finds_the_rate_that_made_the_times() -> None:
     assert fit.parameters.gemm.vector_efficiency / fit.parameters.gemm.operand_exposed_fraction > 0
     errors = np.abs(np.log(gemm_cell(truth).measured_s / predicted(gemm_cell(truth), fit)))
     assert np.median(errors) < 0.03
-    assert fit.issued[0][1] == pytest.approx(6e-5, rel=0.15)
+    assert fit.issued[0].issue_s == pytest.approx(6e-5, rel=0.15)
 
 
 def predicted(cell: OperatorRows, fit: object) -> np.ndarray:
     costs = cell.kernels.costs(fit.parameters)
-    return cell.kernels.call_s(costs, fit.parameters, fit.issued[0][1])
+    return cell.kernels.call_s(costs, fit.parameters, fit.issued[0].issue_s)
 
 
 def test_a_bandwidth_fit_finds_the_bandwidth() -> None:
@@ -186,8 +187,8 @@ def test_a_wait_that_no_shape_tells_is_found_apart_from_the_time_to_issue() -> N
         }
     )
     fit = fit_stage(CONVOLUTION, [conv_cell(truth, Execution.EAGER)], CLASS)
-    assert fit.issued[0][1] + fit.waited[0][1] == pytest.approx(2.8e-4, rel=0.1)
-    assert fit.issued[0][1] == pytest.approx(8e-5, rel=0.4)
+    assert fit.issued[0].issue_s + fit.issued[0].wait_s == pytest.approx(2.8e-4, rel=0.1)
+    assert fit.issued[0].issue_s == pytest.approx(8e-5, rel=0.4)
     assert fit.parameters.convolution.winograd_efficiency == pytest.approx(0.85, rel=0.1)
 
 

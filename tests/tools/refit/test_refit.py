@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from accelsim.calibration.fit.solve import Prior, solve
-from accelsim.calibration.overlay import read_fitted, write_overlay
+from accelsim.calibration.overlay import write_overlay
+from accelsim.cost.fitted import read_fitted
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.cost.table import Execution
