@@ -62,7 +62,7 @@ def attention_kernel(
     entry = _data()["kernels"].get(name, {}).get(architecture)
     if entry is None:
         return None
-    share = 1e12 * peak_flop_per_s / _peaks()[entry["board"]]
+    share = 1e12 * peak_flop_per_s / _data()["peak_flop_per_s"][entry["board"]]
     forward, backward, causal = (
         np.array(entry[way], dtype=np.float64) for way in ("forward", "backward", "causal")
     )
@@ -79,12 +79,6 @@ def kernel_names() -> tuple[str, ...]:
 @cache
 def _data() -> Document:
     return read_mapping(data_root() / "calibration" / "class" / "attention-kernels.yaml")
-
-
-def _peaks() -> Document:
-    """Dense rates of the boards of the figures in 16 bits, FLOP/s (their data sheets)."""
-    peaks: Document = _data()["peak_flop_per_s"]
-    return peaks
 
 
 def attention_s(graph: OperatorGraph, kernel: AttentionKernel) -> tuple[FloatArray, BoolArray]:

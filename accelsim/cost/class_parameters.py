@@ -10,19 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from accelsim.errors import ProfileError
-from accelsim.files.datafile import data_root, read_yaml, validated
+from accelsim.files.datafile import data_root, read_yaml
 from accelsim.plain import Values
 from accelsim.units import to_si
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
 P = TypeVar("P")
-M = TypeVar("M", bound="BaseModel")
 
 
 @lru_cache(maxsize=16)
@@ -69,18 +64,3 @@ def entry_problems(entries: Values, notes: Sequence[str] = ("source",)) -> list[
         elif not all(entry.get(note) for note in notes):
             problems.append(f"parameters.{name}: a number needs a {' and a '.join(notes)}")
     return problems
-
-
-def class_file(name: str, model: type[M], folder: Path | None = None) -> M:
-    """A file of ``calibration/class`` as its model.
-
-    Args:
-        name: File name without its ending.
-        model: What it holds.
-        folder: Another folder to read it from.
-
-    Raises:
-        ProfileError: If the file is missing or malformed; names each wrong entry.
-    """
-    path = (folder or data_root() / "calibration" / "class") / f"{name}.yaml"
-    return validated(path, lambda: model.model_validate(read_yaml(path)))

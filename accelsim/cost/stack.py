@@ -308,8 +308,7 @@ def _issued_s(eager_s: FloatArray, graph: OperatorGraph, effect: StackEffect) ->
     if effect.library_call_s is None:
         return eager_s
     called = is_kind(graph.kind, _LIBRARY_CALLS)
-    issued: FloatArray = np.where(called, np.minimum(eager_s, effect.library_call_s), 0.0)
-    return issued
+    return np.where(called, np.minimum(eager_s, effect.library_call_s), 0.0)
 
 
 def _with_sums(table: CostTable, graph: OperatorGraph, ratio: float) -> CostTable:

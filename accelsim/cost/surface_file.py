@@ -70,8 +70,7 @@ class SurfaceFile(LazySurfaces):
         planes = np.ascontiguousarray(self._array(_PLANES).T)
         size = planes.shape[-1]
         codes = planes.view(f"<u{size}")[:, 0]
-        values: IntArray = ((codes >> 1) ^ -(codes & 1)).view(f"<i{size}")
-        return values
+        return ((codes >> 1) ^ -(codes & 1)).view(f"<i{size}")
 
     def _array(self, name: str) -> Any:
         try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.frozen import frozen
 from accelsim.plain import Document
@@ -222,6 +223,12 @@ class Rows:
         return total
 
     @property
+    def element_bytes(self) -> FloatArray:
+        """Bytes of one element of each row's dtype, shape (k,)."""
+        width: FloatArray = DTYPE_BYTES[self.column("dtype")]
+        return width
+
+    @property
     def epilogue_flop(self) -> FloatArray:
         """FLOP of elementwise operators fused behind each row, shape (k,)."""
         fused = self.graph.epilogue_flop
@@ -237,8 +244,6 @@ class Rows:
         Raises:
             UnsupportedOperatorError: If a row's dtype has no rate.
         """
-        from accelsim.dtype import Dtype
-
         codes = self.column("dtype")
         values: FloatArray = rates[codes]
         missing = np.flatnonzero(np.isnan(values))
@@ -297,8 +302,6 @@ def refuse_rows(
     Raises:
         UnsupportedOperatorError: If any row is refused.
     """
-    from accelsim.dtype import Dtype
-
     for refused, reason, remedy in refusals:
         if refused.any():
             row = int(np.argmax(refused))

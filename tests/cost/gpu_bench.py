@@ -25,6 +25,7 @@ IDEAL = {
     "gemm.batched_ratio": 1.0,
     "gemm.operand_exposed_fraction": 0.0,
     "gemm.prologue_k": 0.0,
+    "gemm.lone_tile_loss": 0.0,
     "memory.kernel_latency_s": 1e-6,
     "gemm.latency_s": 2e-6,
     "memory.softmax_efficiency": 0.8,

@@ -61,7 +61,8 @@ def test_a_board_over_its_limit_slows_to_the_cube_root_of_its_room() -> None:
 
 @pytest.mark.parametrize(("length_s", "weight"), [(1e-9, 1.0), (1.0, np.exp(-1.0)), (50.0, 0.0)])
 def test_short_isolated_kernels_may_burst(length_s, weight) -> None:
-    machine = bench(limit_w=74.0, static_w=10.0, power_window_s=1.0, burst_power_ratio=2.0)
+    used = parameters({"power.burst_ratio": 2.0})
+    machine = bench(limit_w=74.0, static_w=10.0, power_window_s=1.0, parameters=used)
     sustained = 0.64 ** (1 / 3)
     found = machine.clock_fraction(np.array([100.0 * length_s]), np.array([length_s]))
     assert found[0] == pytest.approx(sustained + (1.0 - sustained) * weight)

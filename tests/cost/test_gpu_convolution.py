@@ -88,6 +88,14 @@ def test_wide_layers_take_the_unfused_transform_and_pay_its_tiles_in_memory():
     assert costs.bytes[0] > 2 * 36 * 4.0 * 32 * 49 * 1024
 
 
+def test_a_strided_1x1_gradient_multiplies_half_of_the_zeros():
+    kinds = (K.CONV, K.CONV_BACKWARD_DATA)
+    forward, gradient = compute_s(
+        "v100-sxm2-16gb", *(conv(64, 512, 512, 56, window=1, stride=2, kind=kind) for kind in kinds)
+    )
+    assert gradient / forward == pytest.approx(2.5, rel=0.1)
+
+
 @pytest.mark.parametrize("kind", [K.CONV, K.CONV_BACKWARD_DATA, K.CONV_BACKWARD_WEIGHT])
 def test_only_gradients_that_are_implicit_gemms_are_slower_than_the_forward_pass(kind):
     slow = BARE.with_values({"convolution.backward_efficiency": 0.3})

@@ -198,6 +198,19 @@ def test_each_slice_fills_and_drains_its_pipeline() -> None:
 
 
 @pytest.mark.parametrize(
+    ("tiles", "own"), [(1, 2.0), (2, 8**0.5), (3, 12**0.5), (4, 4.0), (5, 6.0), (8, 8.0)]
+)
+def test_lone_tiles_of_64_threads_take_longer_than_their_share(tiles, own) -> None:
+    """Loss 1/2: j tiles of a group of four take sqrt(4 j) tiles' time."""
+    used = parameters({"gemm.lone_tile_loss": 0.5})
+    found = product_s(64, 64, 256, 10 * tiles, used=used, tiles=((64, 64),))
+    assert found == pytest.approx(own * TILE_S / 4)
+    assert product_s(128, 128, 256, 10 * tiles, used=used) == pytest.approx(
+        tiles * TILE_S
+    )  # other tiles do not
+
+
+@pytest.mark.parametrize(
     ("k", "factor"), [(16384, 1 + 0.5 / 2), (32768, 1 + 0.5 * 16 / 17), (1024, 1.0)]
 )
 def test_long_rows_walk_pages_on_early_boards(k, factor) -> None:

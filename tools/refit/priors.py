@@ -43,6 +43,7 @@ CENTRES: Final[Mapping[str, float]] = {
     "gemm.matrix_operand_bytes_per_clock": 160.0,
     "gemm.operand_exposed_fraction": 0.6,
     "gemm.prologue_k": 10.0,
+    "gemm.lone_tile_loss": 0.6,
     "gemm.page_walk_loss": 1.0,
     "power.window_s": 1e-3,
     "power.burst_ratio": 1.1,

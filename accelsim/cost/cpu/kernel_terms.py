@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from accelsim.cost.cpu.kind_rows import KindRows, rows_of_kind
+from accelsim.cost.table import Rows
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import FloatArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, RECURRENT_KINDS, OperatorKind
@@ -125,7 +125,7 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     partial = np.zeros(len(graph))
     flop = graph.flop.copy()
     for kind, index in graph.rows_by_kind():
-        rows = rows_of_kind(graph, kind)
+        rows = Rows(graph, index, kind)
         if kind in _COUNTS:
             for place, column in enumerate(_COUNTS[kind](rows)):
                 counts[index, place] = column
@@ -162,7 +162,7 @@ def _fresh_bytes(graph: OperatorGraph, context: Context) -> FloatArray:
 _BLOCKED = (_K.CONV, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT)
 
 
-def _partial_bytes(rows: KindRows) -> FloatArray:
+def _partial_bytes(rows: Rows) -> FloatArray:
     """Bytes of a convolution's images whose channels fill no whole vectors of 16, shape (k,):
     copied into blocks one by one (Georganas et al., SC 2018, section II).
 
@@ -176,10 +176,10 @@ def _partial_bytes(rows: KindRows) -> FloatArray:
         copied += channels * pixels * ((channels % _BLOCK > 0) & (channels > few))
     if rows.kind == _K.CONV_BACKWARD_WEIGHT:
         copied = np.where((rows["groups"] > 1) & (rows["kernel_w"] <= 3), copied, 0.0)
-    return copied * rows["batch"] * rows.width
+    return copied * rows["batch"] * rows.element_bytes
 
 
-def _visible_fraction(rows: KindRows) -> FloatArray:
+def _visible_fraction(rows: Rows) -> FloatArray:
     """Share of query-key pairs that a causal kernel computes: blocks above the diagonal are skipped
     (Dao, FlashAttention-2, arXiv:2307.08691); those on it count by half.
     """
@@ -191,7 +191,7 @@ def _visible_fraction(rows: KindRows) -> FloatArray:
 _Counts = tuple[FloatArray, FloatArray | float]
 
 
-def _product_counts(rows: KindRows) -> _Counts:
+def _product_counts(rows: Rows) -> _Counts:
     """Products with edges filled to a 6 x 16 and to a 16 x 16 block (of oneDNN 3.12's AVX-512
     kernels).
 
@@ -202,7 +202,7 @@ def _product_counts(rows: KindRows) -> _Counts:
     return 6.0 * batch * np.ceil(m / 6) * wide, batch * np.ceil(m / _BLOCK) * _BLOCK * wide
 
 
-def _conv_counts(rows: KindRows) -> _Counts:
+def _conv_counts(rows: Rows) -> _Counts:
     """Work with channels filled to 16, the lanes of its vectors (Georganas et al., SC 2018, section
     II), and output lines times taps.
 
@@ -224,7 +224,7 @@ def _conv_counts(rows: KindRows) -> _Counts:
     return groups * images * pixels * volume * inside * outside, lines
 
 
-def _attention_counts(rows: KindRows) -> _Counts:
+def _attention_counts(rows: Rows) -> _Counts:
     """Scores and heads.
 
     One pass over the scores of each head: Dao et al., FlashAttention, arXiv:2205.14135.
@@ -233,32 +233,32 @@ def _attention_counts(rows: KindRows) -> _Counts:
     return heads * rows["q_len"] * rows["kv_len"] * _visible_fraction(rows), heads
 
 
-def _stretch_counts(rows: KindRows) -> _Counts:
+def _stretch_counts(rows: Rows) -> _Counts:
     """Elements, and stretches after the first (ATen/TensorIterator.cpp, coalesce_dimensions)."""
     return rows["elements"], np.maximum(rows["runs"], 1.0) - 1.0
 
 
-def _row_counts(rows: KindRows) -> _Counts:
+def _row_counts(rows: Rows) -> _Counts:
     """Rows and elements."""
     return rows["rows"], rows["rows"] * rows["columns"]
 
 
-def _pooling_counts(rows: KindRows) -> _Counts:
+def _pooling_counts(rows: Rows) -> _Counts:
     """Outputs and taps."""
     outputs = rows["batch"] * rows["channels"] * rows["out_pixels"]
     return outputs, outputs * np.maximum(rows["kernel_volume"], 1.0)
 
 
-def _lookup_counts(rows: KindRows) -> _Counts:
+def _lookup_counts(rows: Rows) -> _Counts:
     """Lookups, and cache lines that they take.
 
     Estimate: rows begin where lines do.
     """
-    lines = np.ceil(rows["width"] * rows.width / _LINE_BYTES)
+    lines = np.ceil(rows["width"] * rows.element_bytes / _LINE_BYTES)
     return rows["lookups"], rows["lookups"] * lines
 
 
-def _recurrent_counts(rows: KindRows) -> _Counts:
+def _recurrent_counts(rows: Rows) -> _Counts:
     """Steps of both directions, and gate elements.
 
     Cells of Hochreiter and Schmidhuber, Neural Computation 9(8), 1997, one step after the other.
@@ -267,7 +267,7 @@ def _recurrent_counts(rows: KindRows) -> _Counts:
     return steps, steps * rows["batch"] * rows["hidden_size"]
 
 
-_COUNTS: dict[OperatorKind, Callable[[KindRows], _Counts]] = {
+_COUNTS: dict[OperatorKind, Callable[[Rows], _Counts]] = {
     _K.BATCH_NORM: lambda rows: (rows["columns"], rows["rows"] * rows["columns"]),
     _K.OPTIMIZER: lambda rows: (rows["tensors"], rows["parameters"]),
     _K.MOE_ROUTING: lambda rows: (rows["tokens"], rows["tokens"] * rows["experts"]),

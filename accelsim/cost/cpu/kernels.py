@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from accelsim.cost.cpu.kind_rows import KindRows, rows_of_kind
+from accelsim.cost.table import Rows
+from accelsim.dtype import Dtype
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import BoolArray, OperatorGraph, TextArray, is_kind
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
@@ -108,13 +109,13 @@ def _self_named_kernels(count: int) -> TextArray:
     return np.array([by_operator.get(label, label) for label in labels], dtype="<U60")
 
 
-def _self_named(rows: KindRows) -> TextArray:
+def _self_named(rows: Rows) -> TextArray:
     """The kernels that rows name themselves, shape (k,)."""
     codes = rows.graph.variant[rows.index]
     return _self_named_kernels(int(codes.max(initial=0)) + 1)[codes]
 
 
-def _names_one_of(rows: KindRows, kernels: frozenset[str]) -> BoolArray:
+def _names_one_of(rows: Rows, kernels: frozenset[str]) -> BoolArray:
     """Which rows name one of some kernels themselves, shape (k,)."""
     codes = rows.graph.variant[rows.index]
     is_among: BoolArray = np.isin(_self_named_kernels(int(codes.max(initial=0)) + 1), list(kernels))
@@ -147,7 +148,7 @@ def kernel_names(graph: OperatorGraph, *, is_training: bool) -> TextArray:
     """
     names = np.zeros(len(graph), dtype="<U40")
     for kind, index in graph.rows_by_kind():
-        rows = rows_of_kind(graph, kind)
+        rows = Rows(graph, index, kind)
         names[index] = _conv_names(rows) if kind in CONV_KINDS else _names_of(rows, is_training)
     return names
 
@@ -171,21 +172,22 @@ def compiled_names(
     return names
 
 
-def _names_of(rows: KindRows, is_training: bool) -> TextArray:
-    kind, backward = rows.kind, rows.is_backward
+def _names_of(rows: Rows, is_training: bool) -> TextArray:
+    kind, backward = rows.kind, rows.column("phase") == Phase.BACKWARD
     if kind == _K.GEMM:
         m, n = rows["m"], rows["n"]
-        narrow = (n <= NARROW_COLUMNS) & (rows.width == 4) & ~backward
-        weights = (rows.weight_bytes > 0) | narrow
-        single = (m <= SINGLE_ROWS) & (rows["batch"] <= 1) & rows.is_fp32
-        thin = np.where(single & (rows.weight_bytes > 0), "linear_rows", "linear_thin")
+        narrow = (n <= NARROW_COLUMNS) & (rows.element_bytes == 4) & ~backward
+        is_linear = rows.column("weight_bytes") > 0
+        weights = is_linear | narrow
+        single = (m <= SINGLE_ROWS) & (rows["batch"] <= 1) & (rows.column("dtype") == Dtype.FP32)
+        thin = np.where(single & is_linear, "linear_rows", "linear_thin")
         forward = np.where(weights, np.where(m <= THIN_ROWS, thin, "linear"), "mm_nn")
         return np.where(backward, np.where(weights, "mm_nn", "mm_tn"), forward)
     if kind == _K.ATTENTION:
         return np.where(rows["q_len"] <= 4, "attention_decode", "attention")
     if kind in _BY_PHASE:
         inference, training, gradient = _BY_PHASE[kind]
-        uses_batch_statistics = rows.has_trait(Trait.OWN_STATISTICS)
+        uses_batch_statistics = rows.graph.has_trait(Trait.OWN_STATISTICS)[rows.index]
         return np.where(
             backward, gradient, np.where(uses_batch_statistics | is_training, training, inference)
         )
@@ -203,7 +205,7 @@ def _names_of(rows: KindRows, is_training: bool) -> TextArray:
     return _binary_names(rows, kernels) if kind == _K.ELEMENTWISE else kernels
 
 
-def _conv_names(rows: KindRows) -> TextArray:
+def _conv_names(rows: Rows) -> TextArray:
     """Convolutions by their groups and taps, and gradients of one filter a channel."""
     groups = rows["groups"]
     depthwise = (groups > 1) & (groups >= rows["channels_in"])
@@ -217,11 +219,11 @@ def _conv_names(rows: KindRows) -> TextArray:
     return np.where(groups > 1, grouped, np.where(taps == 1, "conv_1x1", "conv"))
 
 
-def _binary_names(rows: KindRows, names: TextArray) -> TextArray:
+def _binary_names(rows: Rows, names: TextArray) -> TextArray:
     """Elementwise rows by what they read: two full operands, one and a short one, one."""
     self_named = _self_named(rows)
-    operand_bytes = np.maximum(rows["elements"] * rows.width, 1.0)
-    operands = (rows.read_bytes + rows.weight_bytes) / operand_bytes
+    operand_bytes = np.maximum(rows["elements"] * rows.element_bytes, 1.0)
+    operands = (rows.column("read_bytes") + rows.column("weight_bytes")) / operand_bytes
     arithmetic = _names_one_of(rows, _ARITHMETIC)
     adding = arithmetic | ~_names_one_of(rows, _kernel_table().of_any_dimensions)
     two_operand_kernel = np.where(arithmetic, self_named, "add")

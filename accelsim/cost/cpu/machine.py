@@ -12,7 +12,7 @@ from accelsim.cost.cpu.parameters import CpuParameters
 from accelsim.cost.roofline import rate_table
 from accelsim.cost.table import Execution, Rows
 from accelsim.dtype import Dtype
-from accelsim.errors import InvalidValueError, UnsupportedOperatorError
+from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, MemoryLevel
 from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph
@@ -81,20 +81,13 @@ class CpuMachine:
     conv_s: float
     values: CpuParameters
 
-    def checked(self, rates: FloatArray, rows: Rows) -> FloatArray:
-        """Rate of each row's format, shape (k,).
+    def gemm_flop_per_s(self, rows: Rows) -> FloatArray:
+        """Rate of products in each row's format, shape (k,).
 
         Raises:
             UnsupportedOperatorError: Naming the first row whose format has none.
         """
-        checked: FloatArray = rates[rows.column("dtype")]
-        missing = np.flatnonzero(np.isnan(checked))
-        if missing.size:
-            row = int(rows.index[missing[0]])
-            label = Dtype(int(rows.graph.dtype[row])).label
-            operator = f"{rows.kind.label} {rows.graph.name[row]!r}"
-            raise UnsupportedOperatorError(self.name, operator, f"it has no {label} arithmetic")
-        return checked
+        return rows.by_dtype(self.gemm_rate, self.name)
 
     @property
     def unquantised(self) -> Dtype:
@@ -125,16 +118,14 @@ class CpuMachine:
         share falls as capacity over size.
         """
         sizes = np.maximum(working_set_bytes, 1.0)
-        shares: FloatArray = np.minimum(self.level_capacity_bytes[:, None] / sizes[None, :], 1.0)
-        return shares
+        return np.minimum(self.level_capacity_bytes[:, None] / sizes[None, :], 1.0)
 
     def level_bytes(self, working_set_bytes: FloatArray, moved_bytes: FloatArray) -> FloatArray:
         """Bytes of a working set that move from each cache, innermost first, and from main memory:
         each part from the innermost level that holds it, shape (levels + 1, k).
         """
         resident_shares = self.resident_shares(working_set_bytes)
-        parts: FloatArray = moved_bytes * np.diff(resident_shares, axis=0, prepend=0.0, append=1.0)
-        return parts
+        return moved_bytes * np.diff(resident_shares, axis=0, prepend=0.0, append=1.0)
 
     def level_s(self, level_bytes: FloatArray, threads: FloatArray) -> FloatArray:
         """Time to move bytes from each level, shape (k,).
@@ -204,10 +195,7 @@ class CpuMachine:
         """
         weights, summed, other = self._operands(rows)
         activation_bytes = other / parts + summed
-        working_set_bytes: FloatArray = activation_bytes * self.streams + (
-            0.0 if self.weights_cold else weights
-        )
-        return working_set_bytes
+        return activation_bytes * self.streams + (0.0 if self.weights_cold else weights)
 
     def main_memory_bytes(self, rows: Rows, parts: FloatArray) -> FloatArray:
         """Bytes that come from or go to main memory, shape (k,).
@@ -218,8 +206,7 @@ class CpuMachine:
         shares = self.resident_shares(self._held_bytes(rows, parts))
         missed = 1.0 - shares[-1] if len(shares) else np.ones(len(rows))
         weights_missed = 1.0 if self.weights_cold else missed
-        moved: FloatArray = missed * (other + parts * summed) + weights_missed * parts * weights
-        return moved
+        return missed * (other + parts * summed) + weights_missed * parts * weights
 
     def page_fault_s(self, rows: Rows) -> FloatArray:
         """Page faults of fresh outputs above the allocator's mmap threshold on one thread, shape
@@ -238,10 +225,9 @@ class CpuMachine:
     def fork_join_s(self, threads: FloatArray) -> FloatArray:
         """Time to start and join a parallel region; none on one thread, shape (k,)."""
         values = self.values
-        region: FloatArray = np.where(
+        return np.where(
             threads > 1.0, values.fork_join_s + values.fork_join_per_thread_s * threads, 0.0
         )
-        return region
 
 
 def cpu_machine(

@@ -113,7 +113,7 @@ def _costs_beside_kernels(
 def _executed_flop(rows: Rows, machine: CpuMachine) -> FloatArray:
     """FLOP that measured kernels execute, shape (k,)."""
     if rows.kind in CONTRACTION_KINDS:
-        machine.checked(machine.gemm_rate, rows)
+        machine.gemm_flop_per_s(rows)
     if rows.kind in ATTENTION_KINDS:
         return attention_products(rows).flop
     if rows.kind in PRODUCT_KINDS - RECURRENT_KINDS:
@@ -128,8 +128,7 @@ def supported_rows_cpu(graph: OperatorGraph, device: CpuProfile) -> BoolArray:
     """
     machine = cpu_machine(graph, device, Execution.EAGER, cpu_parameters())
     has_formula = np.isin(graph.kind, [int(kind) for kind in FORMULAS.kinds])
-    computable: BoolArray = has_formula & ~np.isnan(machine.gemm_rate[graph.dtype])
-    return computable
+    return has_formula & ~np.isnan(machine.gemm_rate[graph.dtype])
 
 
 # -- matrix operators
@@ -150,14 +149,12 @@ def blocking_efficiency(shape: Contraction, values: CpuParameters) -> FloatArray
 def _threads(elements: FloatArray, machine: CpuMachine) -> FloatArray:
     """Threads that get at least one grain of elements, 1 to all."""
     grain = machine.values.parallel_grain_count
-    threads: FloatArray = np.clip(elements / grain, 1.0, machine.threads)
-    return threads
+    return np.clip(elements / grain, 1.0, machine.threads)
 
 
 def _block_threads(outputs: FloatArray, machine: CpuMachine) -> FloatArray:
     """Threads that get at least one block of a product's outputs, 1 to all."""
-    threads: FloatArray = np.clip(outputs / machine.values.gemm_block_count, 1.0, machine.threads)
-    return threads
+    return np.clip(outputs / machine.values.gemm_block_count, 1.0, machine.threads)
 
 
 def _moving_threads(moved_bytes: FloatArray, machine: CpuMachine) -> FloatArray:
@@ -179,8 +176,7 @@ def _product_s(shape: Contraction, rate: FloatArray, machine: CpuMachine) -> Flo
     shape.
     """
     share = _gemm_threads(shape, machine) / machine.threads
-    time: FloatArray = shape.flop / (rate * share * blocking_efficiency(shape, machine.values))
-    return time
+    return shape.flop / (rate * share * blocking_efficiency(shape, machine.values))
 
 
 def _best_threads(
@@ -257,8 +253,7 @@ def _started(
     each_s = work.compute_s * sharing
 
     def compute_s(count: FloatArray) -> FloatArray:
-        shared: FloatArray = each_s / np.minimum(count, sharing)
-        return shared
+        return each_s / np.minimum(count, sharing)
 
     def traffic_s(count: FloatArray) -> FloatArray:
         return moved_s(count) + fault_s / np.minimum(count, faulting)
@@ -290,8 +285,7 @@ def _conversion_s(rows: Rows, machine: CpuMachine) -> FloatArray:
     """
     codes = rows.column("dtype")
     elements = rows.bytes / DTYPE_BYTES[codes]
-    time: FloatArray = np.where(machine.emulated[codes], elements / machine.lane_rate, 0.0)
-    return time
+    return np.where(machine.emulated[codes], elements / machine.lane_rate, 0.0)
 
 
 def _epilogue_s(rows: Rows, outputs: FloatArray, machine: CpuMachine) -> FloatArray:
@@ -311,7 +305,7 @@ def _epilogue_s(rows: Rows, outputs: FloatArray, machine: CpuMachine) -> FloatAr
 def _gemm(rows: Rows, machine: CpuMachine) -> RowCosts:
     """A product. Roofline (Williams et al., CACM 52(4), 2009)."""
     shape = contraction(rows)
-    rate = machine.checked(machine.gemm_rate, rows)
+    rate = machine.gemm_flop_per_s(rows)
     fed = _gemm_threads(shape, machine)
     outputs = shape.groups * shape.m * shape.n
     epilogue = _epilogue_s(rows, outputs, machine) * machine.threads / fed
@@ -325,9 +319,9 @@ def _gemm(rows: Rows, machine: CpuMachine) -> RowCosts:
 def _conv(rows: Rows, machine: CpuMachine) -> RowCosts:
     """Convolutions, by channel on vector lanes. Roofline (Williams et al., CACM 52(4), 2009)."""
     shape = contraction(rows)
-    values, unit = machine.values, machine.checked(machine.unit_rate, rows)
+    values, unit = machine.values, rows.by_dtype(machine.unit_rate, machine.name)
     # 1x1 windows go to the GEMM library
-    pointwise = np.minimum(unit, machine.checked(machine.gemm_rate, rows))
+    pointwise = np.minimum(unit, machine.gemm_flop_per_s(rows))
     rate = np.where(window_volume(rows) > 1, unit, pointwise)
     depthwise = (rows["groups"] > 1) & (rows["groups"] >= rows["channels_in"])
     outputs = shape.groups * shape.m * shape.n
@@ -345,7 +339,7 @@ def _conv(rows: Rows, machine: CpuMachine) -> RowCosts:
 def _attention(rows: Rows, machine: CpuMachine) -> RowCosts:
     """Scores, softmax and context. Roofline (Williams et al., CACM 52(4), 2009)."""
     parts = attention_products(rows)
-    rate = machine.checked(machine.gemm_rate, rows)
+    rate = machine.gemm_flop_per_s(rows)
     products = _product_s(parts.scores, rate, machine) + _product_s(parts.context, rate, machine)
     forward = parts.scores.flop + parts.context.flop
     passes = np.divide(parts.flop, forward, out=np.zeros(len(rows)), where=forward > 0)
@@ -361,11 +355,11 @@ def _attention(rows: Rows, machine: CpuMachine) -> RowCosts:
 def _recurrent(rows: Rows, machine: CpuMachine) -> RowCosts:
     """One product over all inputs, then one a step, as Appleyard et al., arXiv:1604.01946."""
     parts = recurrence(rows)
-    rate = machine.checked(machine.unit_rate, rows)
+    rate = rows.by_dtype(machine.unit_rate, machine.name)
     inputs_s = _product_s(parts.inputs, rate, machine)
     one_step_s = _product_s(parts.step, rate, machine)
     most = _gemm_threads(parts.step, machine)
-    weights = parts.step.n * parts.step.k * DTYPE_BYTES[rows.column("dtype")]
+    weights = parts.step.n * parts.step.k * rows.element_bytes
     work = one_step_s * most
     # a state of few rows feeds few threads, but more of them read its weights sooner
     most = np.maximum(most, _moving_threads(weights, machine))
@@ -407,7 +401,7 @@ def _vector(
 def _elementwise(rows: Rows, machine: CpuMachine) -> RowCosts:
     """One pass over the elements. Roofline (Williams et al., CACM 52(4), 2009)."""
     longer = np.maximum(rows.column("read_bytes"), rows.column("write_bytes"))
-    elements = longer / DTYPE_BYTES[rows.column("dtype")]
+    elements = longer / rows.element_bytes
     return _vector(rows, machine, machine.vector_s(rows, rows.column("flop")), elements)
 
 
@@ -459,7 +453,7 @@ def _gather(rows: Rows, machine: CpuMachine) -> RowCosts:
 
     Lines in flight over their latency: Little's law (Little, Operations Research 9(3), 1961).
     """
-    width = DTYPE_BYTES[rows.column("dtype")]
+    width = rows.element_bytes
     row_bytes = rows["width"] * width
     lines = np.ceil(row_bytes / 64.0) * rows["lookups"] * (2.0 if rows.kind == _K.SCATTER else 1.0)
     elements = rows["lookups"] * rows["width"]

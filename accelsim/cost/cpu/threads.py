@@ -63,10 +63,7 @@ def region_counts(names: TextArray, terms: FloatArray) -> FloatArray:
         terms: Their quantities, shape (n, len(TERMS)).
     """
     stepwise = np.array([name.startswith(_STEPWISE) for name in names.tolist()], dtype=bool)
-    counts: FloatArray = np.where(
-        stepwise, np.maximum(terms[:, TERMS.index("loop_count")], 1.0), 1.0
-    )
-    return counts
+    return np.where(stepwise, np.maximum(terms[:, TERMS.index("loop_count")], 1.0), 1.0)
 
 
 def thread_terms(
@@ -94,5 +91,4 @@ def thread_terms(
         split_s,
         parallel * terms[:, TERMS.index("evicted")],
     ]
-    stacked: FloatArray = np.column_stack(columns)
-    return stacked
+    return np.column_stack(columns)

@@ -170,8 +170,7 @@ def bram18_estimate(
     narrow = np.searchsorted(_BRAM18_WIDTHS[:_WIDEST], width)
     shape = np.where((width > _BRAM18_WIDTHS[_WIDEST - 1]) & (depth > 512), _WIDEST - 1, narrow)
     blocks = np.ceil(depth / _BRAM18_WORDS[shape]) * np.ceil(width / _BRAM18_WIDTHS[shape])
-    block_count: FloatArray = np.where(depth <= _DISTRIBUTED_DEPTH, 0.0, blocks)
-    return block_count
+    return np.where(depth <= _DISTRIBUTED_DEPTH, 0.0, blocks)
 
 
 def weight_lut_estimate(

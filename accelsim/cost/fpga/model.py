@@ -34,7 +34,7 @@ from accelsim.cost.table import (
     Rows,
     refuse_rows,
 )
-from accelsim.dtype import DTYPE_BYTES, Dtype
+from accelsim.dtype import Dtype
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import FpgaProfile
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph
@@ -287,7 +287,7 @@ def _elementwise(rows: Rows, machine: OverlayMachine) -> RowCosts:
     """
     flop: FloatArray = rows.column("flop")
     images = np.full(len(rows), _images(rows.graph))
-    results = rows.column("write_bytes") / DTYPE_BYTES[rows.column("dtype")]
+    results = rows.column("write_bytes") / rows.element_bytes
     cycles = np.maximum(flop, results) / images / machine.lanes
     costs = _layer(rows, machine, cycles, images, flop)
     fused = _fused_rows(rows.graph)[rows.index]

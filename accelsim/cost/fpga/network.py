@@ -184,8 +184,7 @@ def _cycles(layers: LayerColumns, parallelism: FloatArray, is_first: BoolArray) 
     lanes = np.where(is_augmented, filled / layers.window_columns, inputs)
     ways = [positions * lanes * outputs, positions * inputs * copies]
     elements = layers.rows / (pixels_at_once * inputs_at_once)
-    cycles: FloatArray = np.select([layers.kind == CONV, layers.kind <= POOL], ways, elements)
-    return cycles
+    return np.select([layers.kind == CONV, layers.kind <= POOL], ways, elements)
 
 
 def thread_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, FloatArray]:

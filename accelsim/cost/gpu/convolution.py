@@ -37,6 +37,9 @@ _K = OperatorKind
 #: 64 dp4a instructions of four multiply-adds (CUDA C++ Programming Guide, arithmetic throughput,
 #: 7.x to 9.0).
 _DOT_OPERATIONS_PER_SM_CLOCK = 512.0
+#: Output tiles (rows, columns) of implicit GEMM whose operands need no gathering, and of weight
+#: gradients.
+_PRODUCT_TILES = tiles_of("128x128 128x64 64x128 64x64 128x32 32x128 32x32")
 #: Output tiles (positions, channels) of implicit GEMM with gathered operands: names of cuDNN's
 #: kernels on vector lanes ("scudnn_128x64_relu"); none splits the contraction.
 _GATHERED_TILES = tiles_of("128x128 128x64 128x32")
@@ -45,6 +48,9 @@ _GATHERED_TILES = tiles_of("128x128 128x64 128x32")
 _EDGE_ROWS = 6.0
 #: Steps of the contraction, output channels and outputs of a block of the fused Winograd kernel.
 _STEP, _FUSED_CHANNELS, _FUSED_OUTPUTS = 8.0, 32.0, 128.0
+#: Part of the zeros between the inputs that the data gradient of a strided 1x1 window multiplies on
+#: vector lanes (DeepBench, seven boards).
+_ZEROS_MULTIPLIED = 0.5
 _BACKWARD_KINDS = frozenset({_K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT})
 
 
@@ -99,7 +105,7 @@ class _Layer:
     def of(cls, rows: Rows, machine: GpuMachine) -> _Layer:
         """Columns of rows.
 
-        m n k keeps the FLOP.
+        m n k keeps the FLOP, but for zeros that are multiplied in data gradients.
 
         Implicit GEMM (Chetlur et al., cuDNN, 2014).
         """
@@ -107,9 +113,11 @@ class _Layer:
         matrix, window = machine.uses_matrix_cores[codes], window_volume(rows)
         m, n, k = product.m, product.n, product.k
         if rows.kind == _K.CONV_BACKWARD_DATA:
-            pixels = rows["batch"] * rows["in_d"] * rows["in_h"] * rows["in_w"]
-            n, k = rows["channels_in"] / product.groups, m * window * k / np.maximum(pixels, 1.0)
-            m = np.maximum(pixels, 1.0)
+            positions, channels = m, k
+            m = rows["batch"] * rows["in_d"] * rows["in_h"] * rows["in_w"]
+            m, n = np.maximum(m, 1.0), rows["channels_in"] / product.groups
+            zeros = np.where((window == 1) & ~matrix, np.maximum(m - positions, 0.0), 0.0)
+            k = (positions * window + _ZEROS_MULTIPLIED * zeros) * channels / m
         return cls(
             kind=rows.kind,
             batch=rows["batch"],
@@ -211,7 +219,7 @@ def _product_s(layer: _Layer, machine: GpuMachine) -> FloatArray:
     shape = GemmShape(
         layer.groups, layer.m, layer.n, layer.k, layer.width_bytes, rate, layer.matrix
     )
-    return gemm_compute_s(shape, machine, tiles=machine.convolution_tiles)
+    return gemm_compute_s(shape, machine, tiles=_PRODUCT_TILES)
 
 
 def _gathered_s(layer: _Layer, machine: GpuMachine) -> FloatArray:

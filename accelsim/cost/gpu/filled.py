@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.table import Rows
-from accelsim.dtype import DTYPE_BYTES
 from accelsim.frozen import frozen
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 from accelsim.workloads.operator import CONV_KINDS, DIMENSIONS, OperatorKind, Phase
@@ -81,7 +80,7 @@ class FilledRows(Rows):
         grown = self.size / np.maximum(self.base[self.side], 1.0)[self.base_index]
         if name == "read_bytes" and self.kind == _K.ATTENTION:
             query, stored = sequence_reads(self.base)
-            apart = np.minimum(values, query + stored * DTYPE_BYTES[self.base.column("dtype")])
+            apart = np.minimum(values, query + stored * self.base.element_bytes)
             return values[self.base_index] + apart[self.base_index] * (grown - 1.0)
         return values[self.base_index] * grown
 
@@ -92,13 +91,7 @@ def sequence_reads(rows: Rows) -> tuple[FloatArray, FloatArray]:
 
     A latent row serves as key and value: DeepSeek-V2, arXiv:2405.04434.
     """
-    query = (
-        DTYPE_BYTES[rows.column("dtype")]
-        * rows["batch"]
-        * rows["heads"]
-        * rows["q_len"]
-        * rows["head_dim"]
-    )
+    query = rows.element_bytes * rows["batch"] * rows["heads"] * rows["q_len"] * rows["head_dim"]
     key_count = np.where(
         rows["window"] > 0,
         np.minimum(rows["kv_len"], rows["q_len"] + rows["window"] - 1.0),
@@ -165,8 +158,7 @@ def _least_of_side_s(
     from_below_s = np.minimum(grid_s[family, below], larger_s)
     held_s = np.maximum(np.minimum(least_s, larger_s), from_below_s)
     filled = np.where(size >= _SIZES[below], held_s, np.minimum(least_s, from_below_s))
-    least: FloatArray = np.where(grows, filled, time_s)
-    return least
+    return np.where(grows, filled, time_s)
 
 
 def _families(rows: Rows, side: str) -> tuple[IntArray, IntArray]:
@@ -202,15 +194,13 @@ def _reached(family: IntArray, below: IntArray, count: int, reach: int) -> BoolA
     edges = np.zeros((count, len(_SIZES) + 1), dtype=np.int64)
     np.add.at(edges, (family, below), 1)
     np.add.at(edges, (family, np.minimum(below + reach + 1, len(_SIZES))), -1)
-    wanted: BoolArray = np.cumsum(edges[:, :-1], axis=1) > 0
-    return wanted
+    return np.cumsum(edges[:, :-1], axis=1) > 0
 
 
 def _least_within(grid_s: FloatArray, reach: int) -> FloatArray:
     """The least of each size and so many from it on; shape (families, sizes)."""
     if reach >= grid_s.shape[1]:
-        suffix: FloatArray = np.minimum.accumulate(grid_s[:, ::-1], axis=1)[:, ::-1]
-        return suffix
+        return np.minimum.accumulate(grid_s[:, ::-1], axis=1)[:, ::-1]
     least = grid_s.copy()
     for step in range(1, reach):
         np.minimum(least[:, :-step], grid_s[:, step:], out=least[:, :-step])

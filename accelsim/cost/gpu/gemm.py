@@ -35,6 +35,9 @@ _BATCHED_MATRIX_TILES = _MATRIX_TILES + tiles_of("32x32")
 #: instruction (Marlin: Frantar et al., arXiv:2408.11743, 2024). Kernels for 8 bits gain less: 39
 #: and 27 us for 8192 x 8192 weights on an H100 (inclusionAI/humming, pull request 2).
 _WIDENING_TILES = _MATRIX_TILES + tiles_of("16x64 16x128 16x256 32x128 32x256")
+#: Tile of the batched kernel with blocks of 64 threads, and how many of them fill an SM.
+_NARROW_TILE = (64, 64)
+_GROUP = 4.0
 #: Bytes the last-level cache of an RTX 4090 gives each of 128 SMs per clock. Estimate: 1,622 to
 #: 1,708 over all, as Luo et al. are said to measure ("Benchmarking and Dissecting the Nvidia Hopper
 #: GPU Architecture", arXiv:2402.13499, 2024); the figure was not checked against the paper.
@@ -177,7 +180,9 @@ def _fastest(
             arithmetic + machine.parameters.gemm.operand_exposed_fraction * operands, operands
         )
         depth = shape.k + machine.parameters.gemm.prologue_k
-        np.minimum(best, _waves(count, machine) * step * depth, out=best)
+        is_narrow = (tall, wide) == _NARROW_TILE and not (matrix or split)
+        narrow = machine.parameters.gemm.lone_tile_loss * is_narrow
+        np.minimum(best, _waves(count, machine, narrow) * step * depth, out=best)
         if not split:
             continue
         grid = _Grid(count, step, tall * wide)
@@ -193,13 +198,26 @@ def _fastest(
     return best
 
 
-def _waves(count: FloatArray, machine: GpuMachine) -> FloatArray:
+def _waves(count: FloatArray, machine: GpuMachine, lone_loss: float = 0.0) -> FloatArray:
     """Work of the busiest SM in tiles, times the SM count.
 
+    A block of 64 threads is two of the eight warps that fill an SM: the tiles of a part-filled last
+    group of four take longer than their share, j^(1-a) 4^a for j of them.
+
     Wave quantisation: Osama et al., Stream-K, PPoPP 2023.
+
+    Args:
+        count: Tiles, shape (r,).
+        machine: GPU.
+        lone_loss: a, 0 (no loss) to 1 (a lone tile takes as long as four).
     """
-    waves: FloatArray = np.ceil(count / machine.sm_count) * machine.sm_count
-    return waves
+    tiles_per_sm = np.ceil(count / machine.sm_count)
+    if lone_loss:
+        last = tiles_per_sm % _GROUP
+        tiles_per_sm = (
+            tiles_per_sm - last + last ** (1.0 - lone_loss) * _GROUP**lone_loss * (last > 0)
+        )
+    return tiles_per_sm * machine.sm_count
 
 
 def _page_walks(shape: GemmShape, machine: GpuMachine) -> FloatArray | float:

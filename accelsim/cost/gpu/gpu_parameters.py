@@ -67,6 +67,8 @@ class GemmParameters(_Group):
         operand_exposed_fraction: Part of operand loading that arithmetic does not hide, 0 to 1.
         prologue_k: Extra steps of k a tile pays to fill and drain its pipeline; 0 to 256 elements
             (32-bit).
+        lone_tile_loss: Loss of a tile of 64 threads that has an SM to itself; 0 (none) to 1 (as
+            long as four tiles).
         page_walk_loss: Slow-down of plain GEMMs with very long rows on early boards, less 1; 0 to
             4.
         latency_s: Start, drain and memory latency of a matrix kernel, with its set-up and epilogue;
@@ -85,6 +87,7 @@ class GemmParameters(_Group):
     matrix_operand_bytes_per_clock: float
     operand_exposed_fraction: float
     prologue_k: float
+    lone_tile_loss: float
     page_walk_loss: float
     latency_s: float
     overlap_exponent: float

@@ -21,7 +21,6 @@ from accelsim.cost.gpu.generation import (
     Generation,
     Tiles,
     generation_of,
-    tiles_of,
     vendor_generation,
 )
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
@@ -39,8 +38,6 @@ from accelsim.hardware.sourced import Sourced, value_of
 from accelsim.workloads.graph import BoolArray, FloatArray
 
 _FORMATS = len(DTYPE_BYTES)
-#: Output tiles (rows, columns) of implicit-GEMM convolutions.
-_CONVOLUTION_TILES = tiles_of("128x128 128x64 64x128 64x64 128x32 32x128 32x32")
 #: Bytes the last-level cache gives one SM per clock: GEMM tables of an L40S and an RTX PRO 6000,
 #: whose operands it holds.
 _CACHE_BYTES_PER_SM_CLOCK = 8.0
@@ -88,15 +85,11 @@ class GpuMachine:
         clocked_byte_energy_j: The part of it that the clock answers to at the power limit.
         static_w: Power with clocks up and no work.
         limit_w: Board power limit; None where unknown.
-        burst_power_ratio: Draw of shorter ones over the limit.
         power_window_s: Length of an isolated kernel from which on the limit slows it; 0 in
             sustained work.
-        isolated_power_ratio: Draw of those over the limit.
         plain_tiles: Output tiles (rows, columns) of plain vector kernels.
         scaled_tiles: The same of GEMMs with a scale per block of weights; none for those of other
             matrix-core kernels.
-        convolution_tiles: The same of implicit-GEMM convolutions whose operands need no gathering,
-            and of weight gradients.
         has_page_walks: Whether plain GEMMs slow down with long rows.
         generation: Further traits.
     """
@@ -122,12 +115,9 @@ class GpuMachine:
     clocked_byte_energy_j: float
     static_w: float
     limit_w: float | None
-    burst_power_ratio: float
     power_window_s: float
-    isolated_power_ratio: float
     plain_tiles: Tiles
     scaled_tiles: Tiles
-    convolution_tiles: Tiles
     has_page_walks: bool
     generation: Generation
 
@@ -182,12 +172,9 @@ class GpuMachine:
             clocked_byte_energy_j=dram_j + wire_j * min(scale, 1.0),
             static_w=static_power_w(profile, parameters),
             limit_w=value_of(profile.power.limit_w, None),
-            burst_power_ratio=parameters.power.burst_ratio,
             power_window_s=parameters.power.window_s if parameters.is_isolated else 0.0,
-            isolated_power_ratio=parameters.power.isolated_ratio,
             plain_tiles=usual.plain_tiles if is_first else generation.plain_tiles,
             scaled_tiles=() if _is_stacked(profile) else generation.scaled_tiles,
-            convolution_tiles=_CONVOLUTION_TILES,
             has_page_walks=generation.has_page_walks and not is_first,
             generation=generation,
         )
@@ -214,20 +201,21 @@ class GpuMachine:
         clock, shape (k,).
 
         The limit holds for the draw averaged over some time: an isolated kernel that is over before
-        may draw `burst_power_ratio` times as much, a longer one `isolated_power_ratio` times.
+        may draw `burst_ratio` times as much, a longer one `isolated_ratio` times.
         Estimate: from burst to sustained draw as exp(-t / window).
         """
         dynamic_w = energy_j / np.maximum(time_s, 1e-12)
         if self.limit_w is None:
             return np.ones_like(time_s)
-        lasting_w = self.limit_w * (self.isolated_power_ratio if self.power_window_s else 1.0)
+        power = self.parameters.power
+        lasting_w = self.limit_w * (power.isolated_ratio if self.power_window_s else 1.0)
         if self.static_w + float(dynamic_w.max(initial=0.0)) <= min(lasting_w, self.limit_w):
             return np.ones_like(time_s)
         sustained = power_limited_clock_fraction(dynamic_w, self.static_w, lasting_w)
         if not self.power_window_s:
             return sustained
         burst = power_limited_clock_fraction(
-            dynamic_w, self.static_w, self.limit_w * self.burst_power_ratio
+            dynamic_w, self.static_w, self.limit_w * power.burst_ratio
         )
         return sustained + (burst - sustained) * np.exp(-time_s / self.power_window_s)
 

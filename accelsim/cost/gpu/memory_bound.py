@@ -14,7 +14,6 @@ import numpy as np
 
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.table import RowCosts, Rows
-from accelsim.dtype import DTYPE_BYTES
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind, Phase
@@ -98,7 +97,7 @@ def gather_costs(rows: Rows, machine: GpuMachine) -> RowCosts:
     Each row is whole sectors of 32 bytes (CUDA C++ Programming Guide, device memory accesses). A
     scatter-add reads before it writes.
     """
-    width: FloatArray = DTYPE_BYTES[rows.column("dtype")]
+    width: FloatArray = rows.element_bytes
     row_bytes = np.maximum(rows["width"] * width, 1.0)
     sectors = np.ceil(row_bytes / _SECTOR_BYTES) * _SECTOR_BYTES
     moved = rows.bytes

@@ -139,7 +139,7 @@ def _gemm_names(rows: Rows) -> Naming:
     kind, count = (rows.kind.label, rows["groups" if is_grouped else "batch"])
     elements = np.maximum(count * rows["n"] * rows["k"], 1.0)
     per_weight = 8.0 * rows.column("weight_bytes") / elements
-    stored = 8.0 * DTYPE_BYTES[rows.column("dtype")]
+    stored = 8.0 * rows.element_bytes
     bits = np.where(per_weight > 0, np.floor(per_weight + 1e-6), stored)
     is_scaled = per_weight > bits + 1e-6
 

@@ -186,8 +186,7 @@ def row_stationary_active_pes(
     passes = np.ceil(width / places)
     sets = np.floor(places / width)
     wide = np.where(width >= places, width / passes, np.maximum(sets, 1.0) * width)
-    active: FloatArray = height * np.where(width <= columns, narrow, wide)
-    return active
+    return height * np.where(width <= columns, narrow, wide)
 
 
 def row_stationary_product_pes(output_rows: ArrayLike, rows: float, columns: float) -> FloatArray:

@@ -267,8 +267,7 @@ def _weight_density(
     if not values.sparse_weights:
         return np.ones_like(rates)
     sparse = _rates(device.matrix_sparse_flop_per_s)
-    density: FloatArray = np.where(np.isnan(sparse), 1.0, rates / sparse)
-    return density
+    return np.where(np.isnan(sparse), 1.0, rates / sparse)
 
 
 def _rates(stated: Mapping[Dtype, Sourced[float]]) -> FloatArray:
@@ -299,5 +298,4 @@ def _vector_rates(device: AsicProfile, values: SystolicParameters) -> FloatArray
     derived *= values.vector_operations_per_column
     table = rate_table(stated)
     best = stated.get(Dtype.FP32, max(stated.values(), default=derived))
-    rates: FloatArray = np.where(np.isnan(table), best, table)
-    return rates
+    return np.where(np.isnan(table), best, table)

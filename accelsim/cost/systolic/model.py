@@ -247,7 +247,7 @@ def _array_costs(
     Roofline (Williams et al., CACM 52(4), 2009). Maps of a row-stationary array do not overlap its
     work, as filters do (Chen et al., JSSC 52(1), 2017, table V: total and processing latency).
     """
-    width = DTYPE_BYTES[rows.column("dtype")]
+    width = rows.element_bytes
     maps = machine.serial_map_ratio * (rows.column("read_bytes") + rows.column("write_bytes"))
     serial = maps / machine.memory_bytes_per_s
     across = np.minimum(shape.n, machine.columns)
@@ -270,7 +270,7 @@ def _refuse_small_scratchpad(rows: Rows, shape: Contraction, machine: AsicMachin
     """Raise for the first product of which not even one vector of inputs and one of results fits,
     each twice.
     """
-    width = DTYPE_BYTES[rows.column("dtype")]
+    width = rows.element_bytes
     vectors = np.minimum(shape.k, machine.rows) + np.minimum(shape.n, machine.columns)
     needed = 2.0 * width * vectors
     short = np.flatnonzero(needed > machine.sram_bytes)

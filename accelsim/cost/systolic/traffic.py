@@ -18,7 +18,6 @@ from accelsim.cost.contraction import Contraction
 from accelsim.cost.systolic.cycles import memory_traffic_bytes
 from accelsim.cost.systolic.machine import AsicMachine
 from accelsim.cost.table import Rows
-from accelsim.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
@@ -44,7 +43,7 @@ def stored_weight_bytes(rows: Rows, machine: AsicMachine) -> FloatArray:
     """
     weights: FloatArray = rows.column("weight_bytes") * machine.streamed_weight_fraction
     density = weight_density(rows, machine)
-    index_bits = _PLACE_BITS / (8.0 * DTYPE_BYTES[rows.column("dtype")])
+    index_bits = _PLACE_BITS / (8.0 * rows.element_bytes)
     return weights * np.where(density < 1.0, np.minimum(density * (1.0 + index_bits), 1.0), 1.0)
 
 
@@ -55,7 +54,7 @@ def contraction_bytes(rows: Rows, shape: Contraction, machine: AsicMachine) -> F
     Estimate: the best order of two loops, or everything once where maps are coded; compilers may do
     better or worse.
     """
-    width = DTYPE_BYTES[rows.column("dtype")]
+    width = rows.element_bytes
     read_bytes, write_bytes = rows.column("read_bytes"), rows.column("write_bytes")
     weights = stored_weight_bytes(rows, machine)
     if machine.serial_map_ratio:
@@ -94,8 +93,7 @@ def batch_parts(rows: Rows, machine: AsicMachine) -> FloatArray:
     parts = np.maximum(np.ceil(activations / machine.resident_bytes), 1.0)
     limit = machine.part_limit
     most = limit[rows.index] if limit.size > 1 else limit
-    batch_parts: FloatArray = np.where(parts <= most, parts, np.inf)
-    return batch_parts
+    return np.where(parts <= most, parts, np.inf)
 
 
 def in_parts(rows: Rows, shape: Contraction, parts: FloatArray) -> Contraction:
