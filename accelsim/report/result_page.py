@@ -72,9 +72,7 @@ def result_page(document: object, command: str, limits: Mapping[str, float] | No
 def _builder(document: object) -> Builder:
     """What makes the page of a sort of result."""
     if isinstance(document, Mapping):
-        of_keys = (path for key, path in _KEYS.items() if key in document)
-        path = _KINDS.get(str(document.get("kind", ""))) or next(of_keys, None)
-        return _mapping_page if path is None else _function(path)
+        return _of_kind(str(document.get("kind", "")), document)
     if not isinstance(document, list) or not all(isinstance(row, Mapping) for row in document):
         raise InputError("no result: expected a mapping or a list of mappings, as --format json")
     for columns, path in _ROWS.items():
@@ -104,6 +102,12 @@ _KEYS = {
     "batches": "estimate_page.batches_page",
     "frozen_hash": "calibration_page.check_page",
 }
+
+
+def _of_kind(kind: str, document: Values) -> Builder:
+    of_keys = (path for key, path in _KEYS.items() if key in document)
+    path = _KINDS.get(kind) or next(of_keys, None)
+    return _mapping_page if path is None else _function(path)
 
 
 def _function(path: str) -> Builder:
@@ -156,13 +160,13 @@ def _mapping_page(document: Values, command: str) -> Page:
     ]
     title = _title(document, command)
     figures = {name: metric.get("value") for name, metric in metrics.items()} or flat
-    texts = [
-        f"{words(name)} {written(name, value)}"
-        for name, value in figures.items()
-        if value is not None and name != "name"
-    ]
-    decision = f"{': '.join(filter(None, (title, ', '.join(texts[:_SAID]))))}."
+    decision = f"{': '.join(filter(None, (title, _first_figures(figures))))}."
     return Page.of(title, [decision], sections, command, document.get("warnings") or ())
+
+
+def _first_figures(figures: Values) -> str:
+    known = [name for name in figures if figures[name] is not None and name != "name"]
+    return ", ".join(f"{words(name)} {written(name, figures[name])}" for name in known[:_SAID])
 
 
 def _title(document: Values, command: str) -> str:
