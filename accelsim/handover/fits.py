@@ -302,6 +302,11 @@ class _Question:
         return [None, *(form for form in files if form != published.name)]
 
     def _way(self, run: ResolvedRun) -> Way:
+        """A format with its memory, layers, times and line.
+
+        Estimate: layers have equal shares of weights and cache, and llama.cpp leaves whole ones to
+        the CPU (`-ngl`, src/llama-model.cpp).
+        """
         passes = run_passes(run)
         room = run.available_bytes
         memory = _memory(passes, self.context)

@@ -130,7 +130,10 @@ def measure_next(
     Raises:
         InputError: If a field is wrong, a name is unknown, or no fleet keeps the limits.
     """
-    _check(runs, months)
+    if not 1 <= runs <= _MOST_RUNS:
+        raise InvalidValueError("runs", runs, f"1 to {_MOST_RUNS}")
+    if months <= 0:
+        raise InvalidValueError("months", months, "a number above 0")
     question = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
     if learned is not None:
         read_learned(learned)  # refused here, not by each device
@@ -155,13 +158,6 @@ def measure_next(
         provenance=Provenance(__version__, question.seed),
         warnings=planned.warnings,
     )
-
-
-def _check(runs: int, months: float) -> None:
-    if not 1 <= runs <= _MOST_RUNS:
-        raise InvalidValueError("runs", runs, f"1 to {_MOST_RUNS}")
-    if not (months > 0 and math.isfinite(months)):
-        raise InvalidValueError("months", months, "a number above 0")
 
 
 def _with_learned(scenario: Scenario, profile: str) -> Scenario:

@@ -48,6 +48,9 @@ def device_count(trainer: str, settings: Values) -> int:
 def plan_of(trainer: str, settings: Values, devices: int) -> tuple[Document, int]:
     """Fields of the plan that a trainer's settings say, and samples of an iteration.
 
+    Data-parallel ranks are what the other degrees leave (Narayanan et al. 2021, arXiv:2104.04473,
+    section 3: n = p t d; context parallelism is a fourth factor).
+
     Args:
         trainer: Its program.
         settings: What its options say.

@@ -64,7 +64,7 @@ def search_trainers(
         others[name] = other_setup
         race += [run] if run is not None else []
     race.sort(key=lambda run: run.iteration_s)
-    chosen = race[_chosen(race)]
+    chosen = _chosen(race)
     setup_of_chosen = others.get(chosen.setup.run.stack.label)
     if setup_of_chosen is not None:
         search, used = search_devices(setup_of_chosen, request)
@@ -76,16 +76,14 @@ def search_trainers(
     return search, used, rows
 
 
-def _chosen(race: Sequence[Iteration]) -> int:
-    """Place of the trainer to take of some, fastest first: of those tied with the fastest the first
-    with measured runs enough, else the fastest.
+def _chosen(race: Sequence[Iteration]) -> Iteration:
+    """The trainer to take of some, fastest first: of those tied with the fastest the first with
+    measured runs enough, else the fastest.
     """
     measured = (
-        index
-        for index, run in enumerate(race)
-        if trainer_evidence(run)[0] >= LEAST_ROWS and are_tied(run, race[0])
+        run for run in race if trainer_evidence(run)[0] >= LEAST_ROWS and are_tied(run, race[0])
     )
-    return next(measured, 0)
+    return next(measured, race[0])
 
 
 def _fastest(

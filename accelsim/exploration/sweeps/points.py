@@ -181,7 +181,11 @@ def _unit_draws(spec: SweepSpec, names: list[str]) -> Iterator[FloatArray]:
 
 
 def _placed(values: Range | list[Scalar], unit: FloatArray) -> NDArray[Any]:
-    """What numbers from 0 to 1 stand for: values of a range, or places in a list."""
+    """What numbers from 0 to 1 stand for: values of a range, or places in a list.
+
+    Inversion of the distribution function (Devroye, Non-Uniform Random Variate Generation, 1986,
+    section II.2).
+    """
     if isinstance(values, list):
         places = np.minimum((unit * len(values)).astype(np.int64), len(values) - 1)
         return places.astype(np.min_scalar_type(len(values)))
