@@ -213,12 +213,12 @@ def _written_number(name: str, value: float) -> str:
     return str(value) if name in _NAMES else write(value)
 
 
-def _written_entries(name: str, values: Mapping[str, object]) -> str:
+def _written_entries(name: str, values: Mapping[object, object]) -> str:
     """Figures with what each is of, in its own unit, or in that of all."""
+    figures = {str(key): value for key, value in values.items() if value is not None}
     texts = (
         f"{words(key)} {written(key if form_of(key) else name, value)}"
-        for key, value in values.items()
-        if value is not None
+        for key, value in figures.items()
     )
     return ", ".join(texts)
 
