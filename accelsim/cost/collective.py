@@ -528,9 +528,7 @@ def _choices(
     levels = placement.levels
     forms = _open_algorithms(label, algorithm, levels)
     if label == OperatorKind.ALL_TO_ALL.label and copies > 1 and algorithm is None:
-        forms = {**forms, "fan_out": partial(fan_out_all_to_all, copies=copies)}
-        if gathers and len(levels) == 1:
-            forms = {"gather": partial(gathering_all_to_all, copies=copies)}
+        forms = _exchanges_of_experts(forms, levels, copies, gathers)
     rows = list(_rows(forms, placement)) or [("", "", 0.0, _NOTHING)]
     names, protocols, starts, costs = zip(*rows, strict=True)
     copied = _COPIED_SHARE[label] * sum(level.copy_s_per_byte for level in levels[:1])
@@ -547,6 +545,15 @@ def _choices(
         log_sigma=max((level.fabric.log_sigma for level in levels), default=0.0),
         warnings=placement.warnings,
     )
+
+
+def _exchanges_of_experts(
+    forms: Mapping[str, Algorithm], levels: Sequence[Level], copies: int, gathers: bool
+) -> Mapping[str, Algorithm]:
+    """The algorithms of an all-to-all that takes each part of a payload to several ranks."""
+    if gathers and len(levels) == 1:
+        return {"gather": partial(gathering_all_to_all, copies=copies)}
+    return {**forms, "fan_out": partial(fan_out_all_to_all, copies=copies)}
 
 
 def _rows(

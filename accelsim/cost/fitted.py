@@ -189,7 +189,7 @@ def _held_out(data: Values, problems: list[str]) -> HeldOutError | None:
         return None
 
 
-def _origin(origin: Any, problems: list[str]) -> tuple[str, int]:
+def _origin(origin: object, problems: list[str]) -> tuple[str, int]:
     """What the overlay was fitted to, and how many rows of it."""
     if not isinstance(origin, Mapping) or not isinstance(origin.get("source"), str):
         problems.append("data: expected {source: text, rows: number}")

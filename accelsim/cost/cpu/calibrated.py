@@ -147,7 +147,7 @@ def kernels_document(kernels: FittedKernels, origin: Values) -> Document:
     }
 
 
-def _entry(key: Key, fit: KernelFit) -> list[Any]:
+def _entry(key: Key, fit: KernelFit) -> list[str | float]:
     numbers = (fit.log_sigma, fit.serial_s, *fit.coefficients.tolist())
     return [*key, fit.rows, *(_short(x) for x in numbers)]
 

@@ -257,16 +257,11 @@ def cpu_machine(
     gemm, unit, emulated = _contraction_rates(device, vector, values, share)
     capacities, bandwidths = _levels(device, values, threads)
     last = float(capacities[-1]) if len(capacities) else 0.0
-    cold = (
-        values.weights_cold
-        if values.weights_cold is not None
-        else float(graph.weight_bytes.sum()) > last
-    )
+    cold = values.weights_cold
+    if cold is None:
+        cold = float(graph.weight_bytes.sum()) > last
     lanes = np.where(np.isnan(vector), vector[Dtype.FP32], vector)
-    issue_s = (values.eager_dispatch_s, values.eager_contraction_s, values.eager_conv_s)
-    if execution is not Execution.EAGER:
-        issue_s = (values.graph_dispatch_s,) * 3
-    dispatch_s, contraction_s, conv_s = issue_s
+    dispatch_s, contraction_s, conv_s = _issue_times_s(execution, values)
     return CpuMachine(
         name=device.name,
         execution=execution,
@@ -281,7 +276,7 @@ def cpu_machine(
         level_bytes_per_s=bandwidths,
         core_memory_bytes_per_s=values.core_memory_bytes_per_s,
         last_level_bytes=last,
-        weights_cold=bool(cold),
+        weights_cold=cold,
         splits_batches=values.kernels is None and last > 0 and values.stream_thread_count is None,
         streams=max(1.0, threads / (values.stream_thread_count or threads)),
         dispatch_s=dispatch_s,
@@ -289,6 +284,13 @@ def cpu_machine(
         conv_s=conv_s,
         values=values,
     )
+
+
+def _issue_times_s(execution: Execution, values: CpuParameters) -> tuple[float, float, float]:
+    """Start of a memory-bound operator, a contraction and a convolution."""
+    if execution is not Execution.EAGER:
+        return (values.graph_dispatch_s,) * 3
+    return values.eager_dispatch_s, values.eager_contraction_s, values.eager_conv_s
 
 
 def _clock_hz(device: CpuProfile) -> float:

@@ -13,7 +13,6 @@ single operators.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from accelsim.cost.gpu.machine import GpuMachine, cache_bytes_per_s, join_times
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.dtype import DTYPE_BYTES, Dtype
 from accelsim.frozen import frozen
-from accelsim.workloads.graph import BoolArray, FloatArray
+from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
 
 #: Output tiles (rows, columns) of matrix-core kernels (CUTLASS's and cuBLAS's usual set), both
@@ -79,7 +78,7 @@ class GemmShape:
     def __len__(self) -> int:
         return len(self.m)
 
-    def part(self, rows: Any) -> GemmShape:
+    def part(self, rows: slice | IntArray) -> GemmShape:
         """Some of the rows."""
         return GemmShape(**{name: getattr(self, name)[rows] for name in self.__dataclass_fields__})
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -324,7 +323,7 @@ def _is_stacked(profile: GpuProfile) -> bool:
     return "hbm" in (profile.memory.technology or "").lower()
 
 
-def _rate(rates: Mapping[Any, Sourced[float]], dtype: Dtype) -> float | None:
+def _rate(rates: Mapping[Dtype, Sourced[float]], dtype: Dtype) -> float | None:
     return float(rates[dtype].value) if dtype in rates else None
 
 

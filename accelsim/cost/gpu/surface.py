@@ -23,7 +23,6 @@ from accelsim.cost.gpu.repeated import with_cached_operands
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.dtype import DTYPE_BYTES, Dtype
-from accelsim.plain import Document
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
@@ -242,8 +241,10 @@ def with_surfaces(formula: Formula) -> Formula:
 
 def _within(costs: RowCosts, time_s: FloatArray) -> RowCosts:
     """Costs that take no longer than some times."""
-    parts = {name: np.minimum(getattr(costs, name), time_s) for name in ("compute_s", "memory_s")}
-    return replace(costs, time_s=time_s, **parts)
+    compute_s, memory_s = (
+        np.minimum(part_s, time_s) for part_s in (costs.compute_s, costs.memory_s)
+    )
+    return replace(costs, time_s=time_s, compute_s=compute_s, memory_s=memory_s)
 
 
 def _on_surfaces(costs: RowCosts, rows: Rows, machine: GpuMachine) -> RowCosts:
@@ -339,8 +340,5 @@ def _scaled(
         # What the cache serves in a measuring loop is faster than memory.
         least_s = np.minimum(costs.bytes / machine.bandwidth_bytes_per_s, costs.memory_s)
     time_s = np.maximum(costs.time_s * factor, least_s)
-    changes: Document = {
-        name: np.minimum(getattr(costs, name) * factor, time_s)
-        for name in ("compute_s", "memory_s")
-    }
-    return replace(costs, time_s=time_s, **changes)
+    slowed = replace(costs, compute_s=costs.compute_s * factor, memory_s=costs.memory_s * factor)
+    return _within(slowed, time_s)
