@@ -322,10 +322,10 @@ def _served(check: LineCheck, case: _Case) -> LineCheck:
     engine = f"{line.launcher.name}@{case.question.version or line.version}"
     try:
         options = serving_options(settings, engine)
-        check = check.with_problems(*map(case.problem, _check_layout(options, case)))
+        problems = [case.problem(error) for error in _check_layout(options, case)]
         devices = options.devices_per_replica * options.replicas
-        check = replace(check, devices=devices)
-        if case.device is None or not check.fits:
+        check = replace(check, devices=devices).with_problems(*problems)
+        if case.device is None or problems:
             return check
         load = case.question.load or Arrivals(users=USUAL_USERS)
         precision = settings.get("precision") or settings.get("dtype")
