@@ -7,7 +7,7 @@ returns a `TrainingEstimate`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -283,7 +283,7 @@ def train(
     conditions: Conditions | None = None,
     check_memory: bool = True,
     record: bool = False,
-    report: Report | None = None,
+    report: Callable[..., None] | None = None,
     **keywords: Any,
 ) -> TrainingEstimate:
     """Estimate training of a model on many devices.
