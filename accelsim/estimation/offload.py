@@ -10,6 +10,7 @@ two devices (kilobytes a token) is nothing beside them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,52 +18,47 @@ from accelsim.estimation.schedule import host_link_bytes_per_s
 from accelsim.estimation.simulated_pass import SimulatedPass
 
 if TYPE_CHECKING:
-    from accelsim.estimation.simulate import Simulation
+    from accelsim.estimation.run import ResolvedRun
     from accelsim.hardware.profile import DeviceProfile
 
 #: Tokens from which llama.cpp has the device run a layer of the host's, and those it runs at once.
 _LEAST_TOKENS, _MICROBATCH_TOKENS = 32, 512
 
 
-def with_host(
-    device: Simulation, host: Simulation | None, host_layers: int, layers: int
-) -> Simulation:
-    """The simulation with what the layers in host memory take.
+def waiting_passes(
+    passes: Iterable[SimulatedPass], share_fraction: float, device: DeviceProfile
+) -> tuple[SimulatedPass, ...]:
+    """Passes of a device that reads its layers in host memory and waits for them.
 
     Args:
-        device: On the device alone.
-        host: On the CPU that runs its layers; None where the device reads and runs them.
-        host_layers: Layers in host memory.
-        layers: Layers of the model.
+        passes: On the device alone.
+        share_fraction: Of the layers in host memory, 0 to 1.
+        device: What reads them.
     """
-    share_fraction, board = host_layers / layers, device.run.device
-    placement = f"{host_layers} of {layers} layers lie in host memory"
-    if host is None:
-        passes = tuple(_after(p, share_fraction, board) for p in device.passes)
-        offloaded = replace(device, passes=passes)
-        link = f"{host_link_bytes_per_s(board) / 1e9:.3g} GB/s"
-        warning = f"{placement}; each pass reads them at {link}, and waits for them"
-    else:
-        offloaded = shared(device, host, share_fraction)
-        warning = f"{placement}, and a {host.run.device.title} runs them"
-    return replace(offloaded, warnings=(*device.warnings, warning))
+    return tuple(_after(each, share_fraction, device) for each in passes)
 
 
-def shared(device: Simulation, host: Simulation, share_fraction: float) -> Simulation:
-    """A simulation of a model that llama.cpp has two devices run, one after the other. Estimate:
-    neither works while the other does.
+def shared_passes(
+    run: ResolvedRun,
+    device_passes: Sequence[SimulatedPass],
+    host_passes: Sequence[SimulatedPass],
+    share_fraction: float,
+) -> tuple[SimulatedPass, ...]:
+    """Passes of a model that llama.cpp has two devices run, one after the other. Estimate: neither
+    works while the other does.
 
     Of 32 tokens and more the device runs all layers, and reads those of the host for each
     microbatch (llama.cpp, pull request 6083, "offload large batches to GPU"; `-ub`, 512 by
     default).
 
     Args:
-        device: On the device alone.
-        host: On the CPU alone.
+        run: The run on the device.
+        device_passes: On the device alone.
+        host_passes: On the CPU alone.
         share_fraction: Of the layers on the CPU, 0 to 1.
     """
-    run, passes = device.run, list[SimulatedPass]()
-    for device_pass, host_pass in zip(device.passes, host.passes, strict=True):
+    passes = list[SimulatedPass]()
+    for device_pass, host_pass in zip(device_passes, host_passes, strict=True):
         tokens = run.batch * (1 if device_pass.name == "decode" else run.seq_len)
         if tokens >= _LEAST_TOKENS:
             microbatches = math.ceil(tokens / _MICROBATCH_TOKENS)
@@ -72,8 +68,7 @@ def shared(device: Simulation, host: Simulation, share_fraction: float) -> Simul
         repeats = host_pass.repeats * share_fraction
         passes.append(replace(device_pass, repeats=device_pass.repeats * (1.0 - share_fraction)))
         passes.append(replace(host_pass, repeats=repeats, result=result))
-    running = tuple(p for p in passes if p.repeats > 0)
-    return replace(device, passes=running, host_log_sigma=host.log_sigma)
+    return tuple(p for p in passes if p.repeats > 0)
 
 
 def _after(a_pass: SimulatedPass, share_fraction: float, device: DeviceProfile) -> SimulatedPass:

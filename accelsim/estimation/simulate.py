@@ -27,13 +27,18 @@ from accelsim.cost.registry import Parameters
 from accelsim.cost.table import CostTable, ParameterTier
 from accelsim.estimation.evidence import least_log_sigma
 from accelsim.estimation.likeness import Setting, setting_of
-from accelsim.estimation.offload import with_host
+from accelsim.estimation.offload import shared_passes, waiting_passes
 from accelsim.estimation.options import RunKeywords, RunOptions
 from accelsim.estimation.passes import RunPasses, run_passes
 from accelsim.estimation.prompt_issue import prompt_issue_s
 from accelsim.estimation.resolution import resolve
 from accelsim.estimation.run import ResolvedRun, RunKey
-from accelsim.estimation.schedule import PassResult, device_settings, pass_result
+from accelsim.estimation.schedule import (
+    PassResult,
+    device_settings,
+    host_link_bytes_per_s,
+    pass_result,
+)
 from accelsim.estimation.sharded_costs import rank_costs
 from accelsim.estimation.simulated_pass import OperatorShare, SimulatedPass, largest_operators
 from accelsim.frozen import frozen
@@ -385,7 +390,38 @@ def simulated(
         return simulation
     host_run = run.offload.host
     host = None if host_run is None else simulated(host_run, run_passes(host_run))
-    return with_host(simulation, host, passes.host_layers, run.offload.of)
+    return _with_host(simulation, host, passes.host_layers, run.offload.of)
+
+
+def _with_host(
+    device: Simulation, host: Simulation | None, host_layers: int, layers: int
+) -> Simulation:
+    """The simulation with what the layers in host memory take; the device reads and runs them where
+    no CPU does.
+    """
+    share_fraction, board = host_layers / layers, device.run.device
+    placement = f"{host_layers} of {layers} layers lie in host memory"
+    if host is None:
+        passes = waiting_passes(device.passes, share_fraction, board)
+        offloaded = replace(device, passes=passes)
+        link = f"{host_link_bytes_per_s(board) / 1e9:.3g} GB/s"
+        warning = f"{placement}; each pass reads them at {link}, and waits for them"
+    else:
+        offloaded = shared(device, host, share_fraction)
+        warning = f"{placement}, and a {host.run.device.title} runs them"
+    return replace(offloaded, warnings=(*device.warnings, warning))
+
+
+def shared(device: Simulation, host: Simulation, share_fraction: float) -> Simulation:
+    """A simulation of a model that two devices run, one after the other, as llama.cpp does.
+
+    Args:
+        device: On the device alone.
+        host: On the CPU alone.
+        share_fraction: Of the layers on the CPU, 0 to 1.
+    """
+    passes = shared_passes(device.run, device.passes, host.passes, share_fraction)
+    return replace(device, passes=passes, host_log_sigma=host.log_sigma)
 
 
 def system_of(simulation: Simulation, phase: str) -> System:

@@ -24,12 +24,11 @@ from accelsim.catalog.stacks import Stack, stack
 from accelsim.cost.memory import MemoryFootprint, available_bytes
 from accelsim.dtype import precision
 from accelsim.errors import InputError, InvalidValueError
-from accelsim.estimation.offload import shared
 from accelsim.estimation.options import ModelOptions, RunOptions, RunShape
 from accelsim.estimation.passes import RunPasses, held_layers, run_passes
 from accelsim.estimation.resolution import USUAL_HOST, host_run, resolve
 from accelsim.estimation.run import ResolvedRun
-from accelsim.estimation.simulate import simulated
+from accelsim.estimation.simulate import shared, simulated
 from accelsim.frozen import frozen
 from accelsim.handover.launchers import launcher
 from accelsim.handover.line import write_line
