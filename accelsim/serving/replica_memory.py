@@ -64,7 +64,7 @@ def replica_memory(
     """
     length = min(max_tokens, most_positions(run) or max_tokens)
     shape = PassShape(batch=max(1, max_tokens // length), seq_len=length)
-    largest = ReplicaMemory(0.0, 0.0, SequenceCache())
+    stage_memories = []
     for shard in stages_of(run, stages):
         lowered = lowered_pass(run, shape, Phase.PREFILL, shard)
         parts = inference_footprint(lowered.graph, lowered.parameter_bytes)
@@ -72,10 +72,8 @@ def replica_memory(
         if adapters is not None:
             is_layer, _ = layer_and_head_rows(lowered.graph, shard)
             weights += adapter_bytes(lowered.graph, is_layer, adapters)
-        stage_memory = ReplicaMemory(weights, parts.activation_bytes, lowered.cache)
-        if stage_memory.weight_bytes + stage_memory.activation_bytes > largest.weight_bytes:
-            largest = stage_memory
-    return largest
+        stage_memories.append(ReplicaMemory(weights, parts.activation_bytes, lowered.cache))
+    return max(stage_memories, key=lambda memory: memory.weight_bytes + memory.activation_bytes)
 
 
 def memory_fraction(
