@@ -101,7 +101,7 @@ def live_bytes(graph: OperatorGraph) -> FloatArray:
     if count == 0:
         return np.zeros(0)
     last = np.full(count, -1, dtype=np.int64)
-    reader = np.repeat(np.arange(count), np.diff(graph.dependency_offset))
+    reader = graph.reader
     np.maximum.at(last, graph.dependency, reader)
     last[last < 0] = count - 1
     change = np.zeros(count + 1)

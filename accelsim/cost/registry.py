@@ -291,7 +291,7 @@ def _crossing_bytes(graph: OperatorGraph, on_device: Mask) -> tuple[FloatArray, 
     does.
     """
     count = len(graph)
-    reader = np.repeat(np.arange(count), np.diff(graph.dependency_offset))
+    reader = graph.reader
     reads, feeds = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
     np.logical_or.at(reads, reader, on_device[graph.dependency])
     np.logical_or.at(feeds, graph.dependency, on_device[reader])

@@ -198,7 +198,7 @@ def _memory_bytes(
     results. Fresh pages come with their lines. Estimate: reuse distances (Mattson et al., IBM
     Systems Journal 9(2), 1970), and `share_beyond`'s rise.
     """
-    rows = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
+    rows = graph.reader
     touched = np.cumsum(memory.taken_bytes + graph.weight_bytes)
     written = graph.write_bytes[graph.dependency]
     between = touched[np.maximum(rows - 1, 0)] - touched[graph.dependency]

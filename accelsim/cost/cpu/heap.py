@@ -209,7 +209,7 @@ def _last_readers(graph: OperatorGraph) -> IntArray:
     """The last row that reads each row's output, shape (n,); the last of all where none does."""
     count = len(graph)
     last = np.full(count, -1, dtype=np.int64)
-    readers = np.repeat(np.arange(count), np.diff(graph.dependency_offset))
+    readers = graph.reader
     np.maximum.at(last, graph.dependency, readers)
     last[last < 0] = count - 1
     return last

@@ -78,7 +78,7 @@ def _tensor_hits(graph: OperatorGraph, cache_bytes: float) -> tuple[FloatArray, 
     Estimate: random replacement over the bytes in between, as the module derives it.
     """
     count = len(graph)
-    reader = np.repeat(np.arange(count), np.diff(graph.dependency_offset))
+    reader = graph.reader
     source = graph.dependency
     before = np.concatenate([[0.0], np.cumsum(graph.bytes)])
     size = graph.write_bytes[source]
