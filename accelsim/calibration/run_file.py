@@ -210,8 +210,8 @@ def _lines(path: Path) -> Iterator[bytes]:
         while line := stream.readline(_LONGEST_LINE + 1):
             size += len(line)
             if len(line) > _LONGEST_LINE or size > _MOST_BYTES:
-                limits = f"{_MOST_BYTES:,} bytes, or a line than {_LONGEST_LINE:,}"
-                raise ProfileError(str(path), [f"larger than {limits}: not a run file"])
+                limits = f"larger than {_MOST_BYTES:,} bytes, or a line of {_LONGEST_LINE:,}"
+                raise ProfileError(str(path), [f"{limits}: not a run file"])
             values += sum(line.count(mark) for mark in (b",", b"[", b"{"))
             if values > MOST_VALUES:
                 raise ProfileError(str(path), [f"more than {MOST_VALUES:,} values"])
