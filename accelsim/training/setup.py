@@ -24,6 +24,7 @@ from accelsim.option import option
 from accelsim.plain import Document
 from accelsim.training.candidates import CandidatePlans
 from accelsim.training.layers import BlockCosts, block_costs
+from accelsim.training.plan import is_count
 from accelsim.workloads.families.trees import BoostedTreesParameters
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import OperatorKind
@@ -86,7 +87,7 @@ class TrainingPlace:
             InvalidValueError: Naming the field.
         """
         for name, count in (("gpus", self.gpus), ("global_batch", self.global_batch)):
-            if count is not None and count < 1:
+            if count is not None and not is_count(count):
                 raise InvalidValueError(name, count, "an integer >= 1")
 
 

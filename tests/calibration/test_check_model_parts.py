@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch")
 from accelsim.calibration.check_models.language_models import (  # noqa: E402
     _Experts,
     _GatedMlp,
+    _GroupedAttention,
     _Llama,
-    _Olmoe,
     _rotated,
 )
 
@@ -19,23 +19,25 @@ pytestmark = pytest.mark.torch
 
 def kept(attention, x, turns):
     """Rotated keys and values that a layer would keep."""
-    _, keys, values = (
-        part.view(*x.shape[:2], -1, attention.size).transpose(1, 2) for part in attention._parts(x)
+    keys, values = (
+        part.view(*x.shape[:2], -1, attention.size).transpose(1, 2)
+        for part in (attention.key_norm(attention.key(x)), attention.value(x))
     )
     return _rotated(keys, *turns), values
 
 
 @pytest.mark.parametrize(
-    "decoder",
+    "attention",
     [
-        lambda layers: _Llama(32, (4, 2), layers, 50, base=1e4),
-        lambda layers: _Olmoe(32, 4, layers, 50),
+        lambda: _GroupedAttention(32, 4, 2),
+        lambda: _GroupedAttention(32, 4, 4, normed=True),
     ],
     ids=["plain", "normed"],
 )
-def test_a_step_with_a_cache_equals_the_whole_sequence(decoder):
+def test_a_step_with_a_cache_equals_the_whole_sequence(attention):
     torch.manual_seed(0)
-    module = decoder([_GatedMlp(32, 48) for _ in range(2)]).eval()
+    layers = [(attention(), _GatedMlp(32, 48)) for _ in range(2)]
+    module = _Llama(32, layers, 50, base=1e4).eval()
     ids, past = torch.randint(50, (3, 6)), []
     hooks = [
         layer.register_forward_pre_hook(lambda own, args: past.extend(kept(own, *args[:2])))
