@@ -118,24 +118,24 @@ def test_cpu_timer_spends_no_repeats_on_calls_far_longer_than_its_budget(monkeyp
     assert blocks(0.002) >= 3
 
 
-def test_amid_others_each_call_is_timed_after_other_work():
-    order = []
+def test_amid_others_each_call_is_timed_after_other_work(monkeypatch):
+    now, order, slow = 0.0, [], itertools.cycle([0.0, 0.0, 0.0, 0.0, 0.002])
 
-    def call():
-        order.append("call")
-        return sum(range(20_000))
+    def advance(name, time_s):
+        nonlocal now
+        now += time_s
+        order.append(name)
 
-    def other():
-        order.append("other")
-        return sum(range(200_000))
-
-    timing = CpuTimer(1).measure_amid([call], other, 0.05)
-    assert order[:4] == ["other", "call", "other", "call"]
-    assert timing.block_count >= 5
-    again = [CpuTimer(1).measure_amid([call], other, 0.05).time_s for _ in range(2)]
-    alone = min(CpuTimer(1).measure([call], 0.05).time_s for _ in range(3))
-    # the other work is not counted; other programs only ever add to the least of three
-    assert min(timing.time_s, *again) == pytest.approx(alone, rel=0.6)
+    clock = types.SimpleNamespace(perf_counter=lambda: now, thread_time=lambda: now)
+    monkeypatch.setattr(timing_module, "time", clock)
+    timing = CpuTimer(1).measure_amid(
+        [lambda: advance("call", 0.001 + next(slow))], lambda: advance("other", 0.01), 0.11
+    )
+    # ten calls of 1 ms, each fifth of 3 ms; the other work counts towards the budget alone
+    assert order == ["other", "call"] * 10
+    assert timing.block_count == 10
+    assert timing.time_s == pytest.approx(0.001)
+    assert timing.mean_s == pytest.approx(0.0014)
 
 
 def test_blocks_during_which_threads_waited_are_not_calm():
