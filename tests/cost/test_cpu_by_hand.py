@@ -28,6 +28,8 @@ from accelsim.workloads.operator import OperatorKind as K
 FORMATS = len(Dtype)
 IDEAL = {
     "m_half_count": 0.0,
+    "n_half_count": 0.0,
+    "k_half_count": 0.0,
     "gemv_efficiency_fraction": 0.5,
     "depthwise_efficiency_fraction": 0.2,
     "unit_efficiency_fraction": 0.8,
@@ -230,16 +232,19 @@ def shape(m, n, k) -> Contraction:
 @pytest.mark.parametrize(
     ("sizes", "efficiency"),
     [
-        ((30, 100, 900), 30 / 40),
-        ((10, 50, 100), 0.5),
-        ((2, 50, 100), 0.3),  # few rows: as many vectors
+        ((30, 100, 900), 30 / 40 * 100 / 150 * 900 / 1000),
+        ((10, 50, 100), 0.5 * 0.5 * 0.5),
+        ((2, 50, 100), 0.3 * 0.5 * 0.5),  # few rows: as many vectors
         ((1, 100, 900), 0.3),
         ((30, 1, 900), 0.3),
-        ((30, 2, 900), 30 / 40),
+        ((30, 2, 900), 30 / 40 * 2 / 52 * 900 / 1000),
+        ((2, 100, 900), 0.3 * 100 / 150 * 900 / 1000),
     ],
 )
-def test_products_of_few_rows_lose_rate_and_vectors_have_a_kernel(sizes, efficiency) -> None:
-    used = parameters(m_half_count=10.0, gemv_efficiency_fraction=0.3)
+def test_blocked_products_lose_their_edges_and_vectors_have_a_kernel(sizes, efficiency) -> None:
+    used = parameters(
+        m_half_count=10.0, n_half_count=50.0, k_half_count=100.0, gemv_efficiency_fraction=0.3
+    )
     assert blocking_efficiency(shape(*sizes), used)[0] == pytest.approx(efficiency)
 
 
@@ -255,10 +260,10 @@ def test_products_run_on_the_threads_their_outputs_feed(m, n, threads) -> None:
 
 
 def test_part_filled_edges_count_as_outputs() -> None:
-    used = parameters(m_half_count=10.0, gemv_efficiency_fraction=0.01)
-    found = costs(K.GEMM, (1, 10, 10, 1000), used=used)
-    threads = (10 + 10) * 10 / 100
-    assert found.compute_s[0] == pytest.approx(2 * 10 * 10 * 1000 / (100e9 * threads / 4 * 0.5))
+    used = parameters(m_half_count=10.0, n_half_count=5.0, gemv_efficiency_fraction=0.01)
+    found = costs(K.GEMM, (1, 10, 5, 1000), used=used)
+    threads = (10 + 10) * (5 + 5) / 100
+    assert found.compute_s[0] == pytest.approx(2 * 10 * 5 * 1000 / (100e9 * threads / 4 * 0.25))
 
 
 def test_experts_and_batches_are_products_of_their_own() -> None:

@@ -136,14 +136,18 @@ def supported_rows_cpu(graph: OperatorGraph, device: CpuProfile) -> BoolArray:
 
 
 def blocking_efficiency(shape: Contraction, values: CpuParameters) -> FloatArray:
-    """Share of full rate a blocked GEMM reaches on its shape: m/(m+m_half), shape (r,).
+    """Share of full rate a blocked GEMM reaches on its shape: m/(m+m_half) n/(n+n_half)
+    k/(k+k_half), shape (r,).
 
-    A half-performance length (Hockney and Jesshope, Parallel Computers 2, 1988).
+    A half-performance length for each side (Hockney and Jesshope, Parallel Computers 2, 1988).
     A product with one row or column is a matrix-vector product with its own kernel; one with a few
     rows is never slower than as many of those.
     """
-    m, gemv = np.maximum(shape.m, 1e-9), values.gemv_efficiency_fraction
-    return np.where(shape.n <= 1, gemv, np.maximum(m / (m + values.m_half_count), gemv))
+    m, n, k = (np.maximum(side, 1e-9) for side in (shape.m, shape.n, shape.k))
+    rows = np.maximum(m / (m + values.m_half_count), values.gemv_efficiency_fraction)
+    blocked = rows * n / (n + values.n_half_count) * k / (k + values.k_half_count)
+    vector = (shape.m <= 1) | (shape.n <= 1)
+    return np.where(vector, np.maximum(values.gemv_efficiency_fraction, blocked), blocked)
 
 
 def _threads(elements: FloatArray, machine: CpuMachine) -> FloatArray:
@@ -166,7 +170,9 @@ def _gemm_threads(shape: Contraction, machine: CpuMachine) -> FloatArray:
     """Threads a product feeds: one per block of outputs, part-filled edges counted, so that time
     grows with every side.
     """
-    return _block_threads(shape.groups * (shape.m + machine.values.m_half_count) * shape.n, machine)
+    values = machine.values
+    outputs = shape.groups * (shape.m + values.m_half_count) * (shape.n + values.n_half_count)
+    return _block_threads(outputs, machine)
 
 
 def _product_s(shape: Contraction, rate: FloatArray, machine: CpuMachine) -> FloatArray:

@@ -26,7 +26,10 @@ class CpuParameters:
         unit_efficiency_fraction: Share of peak of oneDNN kernels (windows, bf16, int8) on vector
             units, 0 to 1.
         tile_unit_efficiency_fraction: The same on a tile unit (AMX, SME), 0 to 1.
-        m_half_count: Rows at which a GEMM reaches half its rate.
+        m_half_count: Rows at which a GEMM reaches half its rate; n_half_count, k_half_count
+            likewise.
+        n_half_count: See m_half_count.
+        k_half_count: See m_half_count.
         gemv_efficiency_fraction: Share of GEMM rate of a matrix-vector product in cache, 0 to 1.
         depthwise_efficiency_fraction: Share of vector peak of depthwise convolutions, 0 to 1.
         vector_efficiency_fraction: Share of FMA peak of elementwise and norm kernels, 0 to 1.
@@ -88,6 +91,8 @@ class CpuParameters:
     unit_efficiency_fraction: float
     tile_unit_efficiency_fraction: float
     m_half_count: float
+    n_half_count: float
+    k_half_count: float
     gemv_efficiency_fraction: float
     depthwise_efficiency_fraction: float
     vector_efficiency_fraction: float
