@@ -240,8 +240,9 @@ def _turned_s(table: CostTable, graph: OperatorGraph, effect: StackEffect) -> Fl
     multiply maps as they are, as do convolutions of single channels. Estimate: two kernels of one
     pass each at the row's own time per byte.
     """
-    byte_s = table.memory_s / np.maximum(table.bytes, 1.0)
     map_bytes = graph.read_bytes + graph.write_bytes
+    moved_bytes = np.maximum(table.bytes, map_bytes)  # what caches hold is read there, too
+    byte_s = table.memory_s / np.maximum(moved_bytes, 1.0)
     is_norm = graph.kind == OperatorKind.GROUP_NORM
     turned_s: FloatArray = is_norm * effect.group_norm_passes * map_bytes / 2.0 * byte_s
     if effect.transform_s is None:

@@ -11,6 +11,7 @@ import accelsim
 import tools.scoreboard  # noqa: F401  (parameters without a board)
 from accelsim.catalog import stacks as stack_catalog
 from accelsim.cost.gpu import cost_gpu
+from accelsim.cost.registry import operator_costs
 from accelsim.cost.stack import on_stack, operator_families
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.estimation.compare import compare
@@ -151,6 +152,18 @@ def test_an_eager_group_norm_goes_over_its_map_seven_times_where_channels_are_la
     last, first = (norms_of(**run, layout=layout) for layout in ("channels_last", "nchw"))
     assert 1.9 < last.min() / first.min() < 2.4  # 7 passes over 3, and the kernels' latencies
     assert last.sum() > 5 * norms_of(**run | {"execution": "compiled"}).sum()
+
+
+def test_group_norms_whose_maps_are_in_a_cpus_cache_go_over_them_there():
+    """Each further pass takes half of what one read and one write of the same map take."""
+    run = resolve("stable-diffusion-1.5", "xeon-platinum-8380", execution="eager")
+    graph = run_passes(run).passes[0].graph
+    kernels = operator_costs(graph, run.device, run.execution, run.parameters)
+    is_norm = graph.kind == OperatorKind.GROUP_NORM
+    assert (kernels.bytes[is_norm] < 0.1 * graph.write_bytes[is_norm]).all()
+    effect = replace(run.stack_effect, group_norm_passes=5)
+    more_s = (on_stack(kernels, graph, effect, is_decode=False).time_s - kernels.time_s)[is_norm]
+    np.testing.assert_allclose(more_s, 5 / 2 * kernels.memory_s[is_norm], rtol=1e-9)
 
 
 def norms_of(model, device, **options):
