@@ -271,7 +271,7 @@ class RunKey:
         identities = tuple(map(id, (r.workload, r.device, r.cluster, r.host, r.stack)))
         sizes = r.batch, r.seq_len, r.image_size, r.images, r.shard, r.lora_rank, r.document_len
         how = r.mode, r.layout, r.precision, r.execution, r.sparse_weights, r.fused_attention
-        return identities, sizes, how, r.tier, r.heap, r.threads
+        return identities, sizes, how, r.optimizer, r.tier, r.heap, r.threads
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RunKey) and self._key() == other._key()

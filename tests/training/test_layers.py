@@ -12,6 +12,7 @@ from accelsim.training.estimate import training_setup
 from accelsim.training.grid import candidate_groups
 from accelsim.training.layers import BlockCosts, block_costs
 from accelsim.training.setup import TrainingPlace
+from accelsim.workloads.training import optimizer
 
 ON = "dgx-h100"
 
@@ -53,6 +54,16 @@ def test_runs_priced_together_cost_what_each_costs_alone(model, named):
         rows, of_one = together.rows[place], alone.rows[0]
         for name in ("kind", "time_s", "log_sigma", "shared_log_sigma"):
             np.testing.assert_allclose(getattr(rows, name), getattr(of_one, name), rtol=1e-9)
+
+
+def test_a_price_does_not_depend_on_the_optimizer_of_the_run_before():
+    """An update of SGD has no moments to read and to write."""
+    run = runs_of("gpt2")[0]
+    costs = costs_of([run])
+    other = replace(run, optimizer=optimizer("sgd"))
+    after, alone = block_costs([other]), costs_of([other])
+    assert after.unit_values["update_s"] == alone.unit_values["update_s"]
+    assert alone.unit_values["update_s"] < 0.6 * costs.unit_values["update_s"]
 
 
 def test_a_group_of_the_same_ranks_further_apart_is_slower():
