@@ -26,19 +26,9 @@ from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.result import Metric, Provenance, Result
 from accelsim.training.iteration import Iteration
-from accelsim.training.length import (
-    RunLength,
-    TrainingRun,
-    checkpoint_bytes,
-    training_run,
-)
+from accelsim.training.length import RunLength, TrainingRun, checkpoint_bytes, training_run
 from accelsim.training.place import training_setup
-from accelsim.training.plan import (
-    ParallelismPlan,
-    check_model,
-    parse_plan,
-    plan_on,
-)
+from accelsim.training.plan import ParallelismPlan, check_model, parse_plan, plan_on
 from accelsim.training.score import TIME_PARTS
 from accelsim.training.setup import Conditions, TrainingPlace, TrainingSetup
 from accelsim.training.simulated_iteration import simulate_iteration
@@ -56,8 +46,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from accelsim.simulation.timeline import Timeline
-    from accelsim.training.grid import Report
-    from accelsim.training.search import Search, SearchRequest
+    from accelsim.training.search import Search
 
 _INTERVAL_LEVEL = 0.9
 #: Forward passes whose arithmetic a forward and a backward pass have: published figures count so.
@@ -322,25 +311,18 @@ def train(
         plan = _chosen(plan, setup)
         check_model(plan, setup.run.workload, setup.run.seq_len)
         return _estimate(setup, plan, cost, length, check_memory, record)
+    if isinstance(plan, ParallelismPlan):
+        allowed = "words for the fields to keep, as a search changes the others"
+        raise InvalidValueError("plan", str(plan), allowed, 'Such as plan="tp=4,zero=1".')
+    from accelsim.training.search import SearchRequest
     from accelsim.training.trainers import find_plan
 
-    request = _search_request(plan, cost, report)
+    request = SearchRequest(plan_fields, cost.usd_per_hour, report)
     best_of_search, used, trainers = find_plan(setup, workload, options, place, request)
     result = _estimate(used, best_of_search.best, cost, length, check_memory, record)
     figures = {name: getattr(best_of_search, name) for name in _SEARCH} | {"trainers": trainers}
     warnings = [*result.warnings, *_search_notes(best_of_search, used, setup)]
     return replace(result, **figures, warnings=tuple(warnings))
-
-
-def _search_request(
-    plan: ParallelismPlan | str | None, price: DevicePrice, report: Report | None
-) -> SearchRequest:
-    from accelsim.training.search import SearchRequest
-
-    if isinstance(plan, ParallelismPlan):
-        allowed = "words for the fields to keep, as a search changes the others"
-        raise InvalidValueError("plan", str(plan), allowed, 'Such as plan="tp=4,zero=1".')
-    return SearchRequest(parse_plan(plan or ""), price.usd_per_hour, report)
 
 
 def _search_notes(

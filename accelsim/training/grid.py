@@ -116,9 +116,6 @@ def candidate_groups(setup: TrainingSetup, fixed: Values) -> list[tuple[str, Can
     Args:
         setup: Model and devices.
         fixed: Fields that stay as they are.
-
-    Raises:
-        InvalidValueError: If a named field is out of range.
     """
     groups = []
     for tp, cp, ep, sp in _cuts(setup, fixed):
@@ -224,7 +221,7 @@ def _schedules(setup: TrainingSetup, fixed: Values, stages: int) -> Iterator[Doc
     yield {"schedule": [*_SCHEDULES, *closed], "chunks": [1]}
     layers = setup.run.workload.parameters.layers
     chunks = [count for count in _CHUNKS if layers % (stages * count) == 0]
-    if chunks:
+    if chunks and "stage_layers" not in fixed:
         yield {"schedule": ["interleaved"], "chunks": chunks}
 
 

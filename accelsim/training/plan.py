@@ -9,7 +9,7 @@ al. 2020, arXiv:1910.02054); stage 3 is PyTorch's FSDP (Zhao et al. 2023, arXiv:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,12 @@ RECOMPUTE = ("none", "selective", "full")
 CLOSED_FORM = ("zb-v", "dualpipe")
 #: Schedules of pipelines.
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", *CLOSED_FORM)
-_RANKS = ("dp", "tp", "pp", "cp", "ep", "microbatch", "chunks", "local_steps")
+_CHOICES: Mapping[str, Sequence[object]] = {
+    "zero": (0, 1, 2, 3),
+    "recompute": RECOMPUTE,
+    "schedule": SCHEDULES,
+}
+_COUNTS = ("dp", "tp", "pp", "cp", "ep", "microbatch", "chunks", "local_steps", "lora_rank")
 
 
 @checked
@@ -101,16 +106,7 @@ class ParallelismPlan:
         Raises:
             InvalidValueError: Naming the field.
         """
-        for name in _RANKS:
-            if not is_count(getattr(self, name)):
-                raise InvalidValueError(name, getattr(self, name), "an integer >= 1")
-        _one_of("zero", self.zero, (0, 1, 2, 3))
-        _one_of("recompute", self.recompute, RECOMPUTE)
-        _one_of("schedule", self.schedule, SCHEDULES)
-        if not self.bucket_bytes > 0:
-            raise InvalidValueError("bucket_bytes", self.bucket_bytes, "bytes > 0")
-        if self.lora_rank is not None and not is_count(self.lora_rank):
-            raise InvalidValueError("lora_rank", self.lora_rank, "an integer >= 1")
+        check_ranges({spec.name: getattr(self, spec.name) for spec in fields(self)})
         for check in _CONTRADICTIONS:
             check(self)
 
@@ -188,9 +184,23 @@ def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def _one_of(field: str, value: object, allowed: tuple[object, ...]) -> None:
-    if value not in allowed:
-        raise InvalidValueError(field, value, "one of " + ", ".join(map(str, allowed)))
+def check_ranges(values: Values) -> None:
+    """Refuse values that a field has in no plan.
+
+    Args:
+        values: Fields of `ParallelismPlan`.
+
+    Raises:
+        InvalidValueError: Naming the field.
+    """
+    for name, value in values.items():
+        if name in _CHOICES and value not in _CHOICES[name]:
+            allowed = "one of " + ", ".join(map(str, _CHOICES[name]))
+            raise InvalidValueError(name, value, allowed)
+        if name in _COUNTS and not (is_count(value) or (name == "lora_rank" and value is None)):
+            raise InvalidValueError(name, value, "an integer >= 1")
+        if name == "bucket_bytes" and not value > 0:
+            raise InvalidValueError(name, value, "bytes > 0")
 
 
 def _check_chunks(plan: ParallelismPlan) -> None:
@@ -281,7 +291,7 @@ def parse_plan(text: str) -> Document:
     return values
 
 
-def named_texts(text: str, kind: str, names: Iterable[str], title: str) -> dict[str, str]:
+def named_texts(text: str, kind: str, names: Collection[str], title: str) -> dict[str, str]:
     """Texts by name, of a text such as ``tp=2,zero=1``.
 
     Args:

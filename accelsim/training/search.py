@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -22,9 +23,7 @@ from accelsim.quantity import duration
 from accelsim.training.grid import GridScores, Report, ScoredPlans
 from accelsim.training.iteration import Iteration
 from accelsim.training.nearest import fitting_words
-from accelsim.training.plan import (
-    ParallelismPlan,
-)
+from accelsim.training.plan import ParallelismPlan, check_ranges
 from accelsim.training.score import TIME_PARTS
 from accelsim.training.setup import TrainingSetup
 from accelsim.training.simulated_iteration import simulate_iteration
@@ -81,6 +80,14 @@ class SearchRequest:
     usd_per_hour: float | None = None
     report: Report | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse fields that no plan has.
+
+        Raises:
+            InvalidValueError: Naming the field.
+        """
+        check_ranges(self.fixed)
+
 
 def search_plans(setup: TrainingSetup, request: SearchRequest) -> Search:
     """Find the plan with the least time of one iteration.
@@ -132,9 +139,10 @@ def search_devices(setup: TrainingSetup, request: SearchRequest) -> tuple[Search
     try:
         search = search_plans(setup, request)
     except InvalidValueError:  # more devices than samples
-        if is_fixed:
-            raise
-        return search_devices(half, request)
+        if not is_fixed:
+            with suppress(InvalidValueError):
+                return search_devices(half, request)
+        raise
     best = search.plans[0]
     if is_fixed or best["compute_fraction"] > _WORKS_ALONE:
         return search, setup
@@ -220,7 +228,7 @@ def _row(
 def _why(run: Iteration, best: Iteration, *, is_tied: bool) -> str:
     """Where a plan loses the most time to the best one, and whether it cannot be told from it."""
     extra_s = {name: run.time_s[name] - best.time_s[name] for name in TIME_PARTS}
-    name = max(extra_s, key=lambda name_of_part: extra_s[name_of_part])
+    name = max(extra_s, key=extra_s.__getitem__)
     if extra_s[name] <= _AS_FAST * best.iteration_s:
         return "best" if run is best else "as fast"
     tied = "tied, " if is_tied else ""
@@ -230,10 +238,8 @@ def _why(run: Iteration, best: Iteration, *, is_tied: bool) -> str:
 def _nothing_divides(setup: TrainingSetup, rejected: Mapping[str, int]) -> InvalidValueError:
     reasons = "; ".join(f"{reason}: {count}" for reason, count in rejected.items() if count)
     allowed = f"devices and a batch that some plan divides ({reasons or 'no plan at all'})"
-    request = f"{setup.device_count} devices, batch {setup.run.batch}"
-    return InvalidValueError(
-        "plan", request, allowed, "Change gpus, the batch, or the fields named."
-    )
+    value = f"{setup.device_count} devices, batch {setup.run.batch}"
+    return InvalidValueError("plan", value, allowed, "Change gpus, the batch, or the fields named.")
 
 
 def _nothing_fits(setup: TrainingSetup, scored: ScoredPlans) -> DoesNotFitError:

@@ -377,6 +377,27 @@ def test_every_plan_of_a_search_has_what_is_named(named):
     assert all(warning.startswith("measured runs like") for warning in result.warnings)
 
 
+@pytest.mark.parametrize(
+    ("named", "wrong"),
+    [
+        ("recompute=most", "recompute = 'most'"),
+        ("schedule=2f2b", "schedule = '2f2b'"),
+        ("microbatch=0", "microbatch = 0"),
+        ("bucket_bytes=0", "bucket_bytes = 0.0"),
+        ("tp=3", "plan = '8 devices, batch 32'"),
+    ],
+)
+def test_a_search_refuses_by_name_what_no_plan_has(named, wrong):
+    with pytest.raises(InvalidValueError, match=wrong):
+        accelsim.train("llama-3.2-1b", search=True, plan=named, **SMALL)
+
+
+def test_a_search_keeps_layers_of_stages_that_are_named_and_cuts_them_into_no_chunks():
+    result = accelsim.train("llama-3.2-1b", search=True, plan="stage_layers=9:7", **SMALL)
+    assert (result.plan["pp"], result.plan["chunks"]) == (2, 1)
+    assert result.plan["stage_layers"] == (9, 7)
+
+
 PARTED = ["epyc-7763", "core-i7-3820", "graviton3", "t4", "h100-sxm-80gb", "tpu-v4", "ipu-gc200"]
 
 
