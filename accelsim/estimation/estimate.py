@@ -18,12 +18,7 @@ from accelsim.confidence.quantiles import Z90
 from accelsim.economics.device_price import DevicePrice, device_price
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_epoch, usd_per_million_tokens
 from accelsim.estimation.evidence import POWER_LOG_SIGMA, Evidence, evidence
-from accelsim.estimation.options import (
-    EstimateKeywords,
-    PriceChoice,
-    RunOptions,
-    options_and_price,
-)
+from accelsim.estimation.options import EstimateKeywords, PriceChoice, RunOptions, options_and_price
 from accelsim.estimation.passes import RunPasses, check_effect, run_passes
 from accelsim.estimation.resolution import resolve
 from accelsim.estimation.run import ResolvedRun

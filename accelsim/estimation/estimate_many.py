@@ -28,12 +28,7 @@ from accelsim.errors import (
     UnsupportedOperatorError,
 )
 from accelsim.estimation.estimate import estimate
-from accelsim.estimation.options import (
-    EstimateKeywords,
-    PriceChoice,
-    RunOptions,
-    options_and_price,
-)
+from accelsim.estimation.options import EstimateKeywords, PriceChoice, RunOptions, options_and_price
 from accelsim.estimation.resolution import resolve
 from accelsim.estimation.run import ResolvedRun
 from accelsim.estimation.scenario_figures import Column, Columns, scenario_figures

@@ -13,13 +13,7 @@ from accelsim.catalog import workloads as workload_catalog
 from accelsim.cost.registry import HEAPS
 from accelsim.dtype import PRECISIONS, Dtype, Precision
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.estimation.options import (
-    ModelOptions,
-    RunKeywords,
-    RunOptions,
-    RunShape,
-    run_options,
-)
+from accelsim.estimation.options import ModelOptions, RunKeywords, RunOptions, RunShape, run_options
 from accelsim.estimation.power_limit import limited
 from accelsim.estimation.run import Mode, Offload, ResolvedRun
 from accelsim.estimation.stack_choice import choose_execution, choose_layout, choose_stack

@@ -32,15 +32,8 @@ from accelsim.hardware.profile import CpuProfile
 from accelsim.simulation.device_settings import device_time_s
 from accelsim.training.blocks import Blocks, numbered_blocks
 from accelsim.training.row_columns import row_columns
-from accelsim.workloads.graph import (
-    FloatArray,
-    IntArray,
-    OperatorGraph,
-    concatenate,
-)
-from accelsim.workloads.operator import (
-    Phase,
-)
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, concatenate
+from accelsim.workloads.operator import Phase
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -274,7 +274,8 @@ class TrainingSetup:
     def histograms(self) -> tuple[int, float]:
         """Levels of all boosted trees, and bytes of one level's histograms; none for others.
 
-        Ke et al. 2017 (LightGBM): a histogram of each feature's bins for every level.
+        Histograms of each feature's bins: Ke et al. 2017 (LightGBM), algorithm 1. Estimate: the
+        nodes of a level have one of them in common.
         """
         if not isinstance(self.run.workload.parameters, BoostedTreesParameters):
             return 0, 0.0

@@ -138,8 +138,9 @@ def _ends_s(
 def _pipeline_work(
     iteration: Iteration, staged: StagedPlans, times: StageTimes, data: DataParallel
 ) -> PipelineWork:
-    """What the tasks of stages and chunks take (Narayanan et al. 2021, arXiv:2104.04473, section
-    2.2): gradients go with parameters, and gathered weights hide behind the first forward pass.
+    """What the tasks of stages and chunks take.
+
+    Estimate: gradients go with parameters, and gathered weights hide behind the first forward pass.
     """
     plan, table = iteration.plan, staged.table
     one_chunk = np.ones(1, dtype=np.int64)  # each as if it were a stage
@@ -174,12 +175,8 @@ def _sharded(
     Order of FSDP's blocks: Zhao et al. 2023, arXiv:2304.11277. Estimate: transfers of a block go
     with its parameters.
     """
-    costs, unit, count, times = (
-        iteration.costs,
-        iteration.unit,
-        iteration.microbatch_count,
-        stage_times(staged),
-    )
+    costs, unit, count = iteration.costs, iteration.unit, iteration.microbatch_count
+    times = stage_times(staged)
     data = data_parallel(staged, times.forward_s[:, 0], times.backward_s[:, 0])
     blocks, size = costs.block_count, costs["parameters"][unit]
     share = size / size.sum() if size.sum() else np.full(blocks, 1.0 / blocks)

@@ -127,8 +127,7 @@ def chunk_of_blocks(
     count = stage_count * chunk_count
     if layers is None:
         layers = layers_of_chunks(costs.layer_count, count)
-    of_layers = np.repeat(np.arange(count), layers)
-    return np.concatenate([[0], of_layers, [count - 1]])
+    return np.concatenate([[0], np.repeat(np.arange(count), layers), [count - 1]])
 
 
 def stage_table(

@@ -125,17 +125,17 @@ def trainer_evidence(iteration: Iteration) -> tuple[int, float]:
     """
     run, setting = iteration.setup.run, row_spreads(iteration).setting
     alike = [
-        suite
-        for suite in shipped_evidence()["runs"]
-        if suite["suite"] in run.stack.suites
-        and _kind_of(catalog.device(suite["profile"])) == _kind_of(run.device)
-        and suite["setting"].split()[0].endswith("training")
-        and suite["setting"].endswith(setting.model)
+        runs
+        for runs in shipped_evidence()["runs"]
+        if runs["suite"] in run.stack.suites
+        and _kind_of(catalog.device(runs["profile"])) == _kind_of(run.device)
+        and runs["setting"].split()[0].endswith("training")
+        and runs["setting"].endswith(setting.model)
     ]
-    rows = sum(suite["rows"] for suite in alike)
+    rows = sum(runs["rows"] for runs in alike)
     if not rows:
         return 0, UNMEASURED_LOG_SIGMA
-    squares = sum(suite["rows"] * (math.log1p(suite["p90"]) / Z90) ** 2 for suite in alike)
+    squares = sum(runs["rows"] * (math.log1p(runs["p90"]) / Z90) ** 2 for runs in alike)
     sigma = math.sqrt(squares / rows)
     return rows, sigma if rows >= LEAST_ROWS else max(sigma, UNMEASURED_LOG_SIGMA)
 
@@ -189,9 +189,6 @@ def iteration_evidence(iteration: Iteration) -> Evidence:
     """What is known of predictions like this one."""
     device, rows = iteration.setup.run.device, row_spreads(iteration)
     system = (device.whole_name, str(device.device_class), rows.tier.value)
-    known_evidence, learned = (
-        evidence(*system, rows.relatives, rows.setting),
-        iteration.setup.run.learned,
-    )
+    nearest, learned = evidence(*system, rows.relatives, rows.setting), iteration.setup.run.learned
     basis = "" if learned is None else learned.basis([iteration_system(iteration)])
-    return replace(known_evidence, sentence=known_evidence.sentence + basis)
+    return replace(nearest, sentence=nearest.sentence + basis)
