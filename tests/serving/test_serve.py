@@ -18,9 +18,11 @@ from accelsim.errors import (
     UnknownNameError,
     UnsupportedOperatorError,
 )
+from accelsim.estimation.options import RunOptions
 from accelsim.serving.loads.requests import RequestColumns
 from accelsim.serving.loads.sessions import SessionOptions
 from accelsim.serving.options import PoolOptions, PrefillOptions
+from accelsim.serving.plan import replica_plan
 
 CONTRACT = (
     *("workload", "device", "replicas", "devices", "instances", "engine", "plan"),
@@ -284,6 +286,13 @@ def test_ranks_share_the_weights_and_the_work(split):
     assert result.plan["devices_per_replica"] == 4
     ratio = result.plan["weight_bytes"] / alone.plan["weight_bytes"]
     assert ratio == pytest.approx(0.5, rel=0.05)
+
+
+def test_a_replicas_memory_is_that_of_the_stage_that_holds_most():
+    options = ServingOptions(pp=3)
+    plan = replica_plan("llama-3.1-8b", "h100-sxm-80gb", RunOptions(), options, max_context=1024)
+    layer_bytes = 2 * 8 * 128 * 2  # keys and values of 8 heads of 128 numbers
+    assert plan.memory.cache.bytes_of(1) == 11 * layer_bytes  # 32 layers: 11, 11 and 10
 
 
 def test_what_never_ended_has_no_energy_per_token():
