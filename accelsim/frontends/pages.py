@@ -304,7 +304,6 @@ def _folded(title: str, section: Section, *, is_open: bool) -> None:
 
 def _table(section: Section) -> None:
     """Its rows; those of numbers to the right."""
-    titles = section.table.titles
     columns = [
         {
             "name": str(index),
@@ -312,10 +311,9 @@ def _table(section: Section) -> None:
             "field": str(index),
             "align": "right" if title.startswith(">") else "left",
         }
-        for index, title in enumerate(titles)
+        for index, title in enumerate(section.table.titles)
     ]
-    texts = (map(str, row) for row in section.table.rows)
-    rows = [dict(zip(map(str, range(len(titles))), row, strict=True)) for row in texts]
+    rows = [{str(at): str(cell) for at, cell in enumerate(row)} for row in section.table.rows]
     ui.table(rows=rows, columns=columns, pagination=20).props("dense flat").classes("w-full")
 
 

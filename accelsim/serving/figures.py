@@ -348,13 +348,10 @@ def _spread_replicas(pools: list[_PoolFigures]) -> list[str]:
     """Replicas that no instance of their offer holds."""
     notes = []
     for pool in (figures.pool for figures in pools):
-        ranks, instance_devices = (
-            pool.plan.options.devices_per_replica,
-            pool.price.devices_per_instance,
-        )
-        if instance_devices is not None and ranks > max(instance_devices, 1):
+        ranks, devices = pool.plan.options.devices_per_replica, pool.price.devices_per_instance
+        if devices is not None and ranks > max(devices, 1):
             notes.append(
-                f"a replica of {ranks} devices spans instances of {instance_devices:g} at "
+                f"a replica of {ranks} devices spans instances of {devices:g} at "
                 f"{pool.price.offer}: name an offer whose instances hold it"
             )
     return notes
@@ -382,7 +379,7 @@ def _energy_and_cost(pools: list[_PoolFigures], served: ServedPart) -> Document:
     steady_j = _total(pool.energy_j(pool.steady_part) for pool in pools)
     carbon_kgco2e = _total(pool.carbon_kgco2e(pool.steady_part) for pool in pools)
     requests = float(served.requests.sum())
-    months = HOURS_PER_YEAR / 12 * SECONDS_PER_HOUR / served.seconds
+    months = served.seconds / SECONDS_PER_HOUR / (HOURS_PER_YEAR / 12)
     offers = dict.fromkeys(pool.pool.price.offer for pool in pools if pool.pool.price.offer)
     return {
         "energy_j": _total(pool.energy_j(pool.whole_run) for pool in pools),
@@ -392,9 +389,9 @@ def _energy_and_cost(pools: list[_PoolFigures], served: ServedPart) -> Document:
         "cost_usd_per_million_tokens": _per(usd, served.tokens / 1e6),
         "cost_usd_per_1000_requests": _per(usd, requests / 1e3),
         "offer": " + ".join(offers) or None,
-        "cost_usd_per_month": None if usd is None else months * usd,
-        "energy_kwh_per_month": _per(steady_j, _JOULE_PER_KWH / months),
-        "carbon_kgco2e_per_month": _per(carbon_kgco2e, 1 / months),
+        "cost_usd_per_month": _per(usd, months),
+        "energy_kwh_per_month": _per(steady_j, _JOULE_PER_KWH * months),
+        "carbon_kgco2e_per_month": _per(carbon_kgco2e, months),
     }
 
 

@@ -314,7 +314,7 @@ class LayoutSearch:
 
     def full_dynamic_j(self, idle_w: float) -> float:
         """Energy of a request, or of all of a session's, in a full batch on top of idle power; no
-        batch spends less (prompts and tokens of steps: Agrawal et al., OSDI 2024, section 4).
+        batch spends less. Estimate: of steps of prompts and of tokens alone.
 
         Args:
             idle_w: Power of a replica without load.
@@ -380,10 +380,8 @@ class LayoutSearch:
         arrival, first_token_s, finish = (np.fmin(log.column(name), now_s) for name in names)
         lengths, classes = ("output_tokens", "prompt_tokens"), np.asarray(log.service_class)
         columns = (*map(log.column, lengths), classes)
-        times, options = (
-            RequestTimes(arrival, arrival, first_token_s, finish, *columns),
-            self.plan.options,
-        )
+        times = RequestTimes(arrival, arrival, first_token_s, finish, *columns)
+        options = self.plan.options
         missed = np.bincount(classes, ~times.met(options.targets), len(options.targets))
         count = np.bincount(classes, minlength=len(missed))
         return bool((missed > (1 - options.slo.attainment_fraction) * count).any())

@@ -112,17 +112,15 @@ def full_batch(plan: ReplicaPlan, load: LoadShape) -> FullBatch:
     if not plan.is_continuous:
         return _whole_batch(plan, load)
     further, sequences, decode_s = max(load.output_tokens - 1, 0.0), plan.max_seqs, 0.0
-    context = sequences * load.decode_context
+    tokens, beside, beside_s = plan.max_batch_tokens * plan.options.pp, (0, 0.0), 0.0
     if further:
         if plan.cache is not None:
             blocks = plan.cache.mean_blocks(max(load.decode_context, 1.0))
             sequences = max(1, min(int(plan.blocks / blocks), sequences)) if blocks else sequences
         context = sequences * load.decode_context
         decode_s = plan.steps.decode_run(sequences, context, 1)[0]
-    tokens, beside, beside_s = plan.max_batch_tokens * plan.options.pp, (0, 0.0), 0.0
-    if plan.engine.mixed and further:
-        tokens, beside, beside_s = tokens - sequences, (sequences, context), decode_s
-    tokens = max(1, tokens)
+        if plan.engine.mixed:
+            tokens, beside, beside_s = max(1, tokens - sequences), (sequences, context), decode_s
     step_s = plan.steps.step(tokens, tokens * load.prompt_context, *beside)[0]
     added_s = step_s - beside_s
     steps, prompts = further / sequences, load.prompt_tokens / tokens

@@ -420,9 +420,8 @@ class ServingOptions:
     @property
     def targets(self) -> tuple[SloTargets, ...]:
         """What counts as served well: of each class, or of all requests where there are none."""
-        return tuple(service_class.targets(self.slo) for service_class in self.service_classes) or (
-            self.slo,
-        )
+        targets = tuple(service.targets(self.slo) for service in self.service_classes)
+        return targets or (self.slo,)
 
     @property
     def guessed(self) -> Speculation | None:
@@ -442,5 +441,14 @@ class ServingOptions:
             tp: Ranks that share heads and columns.
             engine: Their engine; the fleet's where None.
         """
-        ranks = replace(self, tp=tp, pp=1, ep=1, dp=1, cluster=None, kv_blocks=None)
-        return replace(ranks, replicas=replicas, engine=engine or self.engine)
+        return replace(
+            self,
+            engine=engine or self.engine,
+            replicas=replicas,
+            tp=tp,
+            pp=1,
+            ep=1,
+            dp=1,
+            cluster=None,
+            kv_blocks=None,
+        )

@@ -244,10 +244,10 @@ def _intervals(
     """
     ranges = {}
     for name, metric in result.metrics.items():
-        values = [served_run.value for served_run in (metric, *(end[name] for end in ends))]
+        values = [metric.value, *(end[name].value for end in ends)]
         figures = [value for value in values if value is not None]
         if metric.value is not None and len(figures) == len(values):
-            spread = math.exp(Z90 * max(served_run.least_log_sigma(name) for served_run in served))
+            spread = math.exp(Z90 * max(run.least_log_sigma(name) for run in served))
             ranges[name] = (
                 min(*figures, metric.value / spread),
                 max(*figures, metric.value * spread),

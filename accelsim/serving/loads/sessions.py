@@ -128,10 +128,9 @@ def in_sessions(
     for begin in range(0, count, sessions):
         rows = slice(begin, min(begin + sessions, count))
         slot_context = int(context[begin])
-        added_tokens = (
-            prompt[rows] if slot_context not in ends else answers[rows] + tool_tokens[rows]
-        )
-        prompt[rows] = added_tokens + ends.get(slot_context, system)[: rows.stop - begin]
+        if slot_context in ends:
+            prompt[rows] = answers[rows] + tool_tokens[rows]
+        prompt[rows] += ends.get(slot_context, system)[: rows.stop - begin]
         ends[slot_context] = prompt[rows] + columns.output_tokens[rows]
         if waiting[begin] >= 0:
             answers[joins[rows]] += columns.output_tokens[rows]
@@ -139,10 +138,7 @@ def in_sessions(
     if columns.prefix_group is not None:
         roots = (columns.prefix_group[:sessions] + sessions * (int(context.max()) + 1)).tolist()
         shared = int(system[0])
-        forks = {
-            slot_context: (roots[slot_context % sessions], shared)
-            for slot_context in range(sessions * len(ends))
-        }
+        forks = {chain: (roots[chain % sessions], shared) for chain in range(sessions * len(ends))}
     return replace(
         columns,
         arrival_s=np.where(slot == 0, np.resize(starts_s, count), np.nan),

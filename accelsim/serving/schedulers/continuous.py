@@ -414,9 +414,11 @@ class ContinuousBatching(PagedBatch):
         target, cache = self._target(request), self.cache
         shared = 0 if cache is None else self._hits(cache, request, target)
         cached_tokens = shared * self._size
-        tokens = self._first_tokens(target - cached_tokens, target, budget)
-        if not tokens:
-            return None
+        tokens, limits = target - cached_tokens, self.limits
+        if tokens > budget:
+            if not limits.chunked and (self._chunks or target <= limits.max_tokens):
+                return None
+            tokens = budget
         blocks = self._blocks_of(request, cached_tokens + tokens if self._by_part else target)
         needed = blocks - self._chained * shared
         revived = 0  # of the shared ones, those that nobody holds
@@ -431,7 +433,9 @@ class ContinuousBatching(PagedBatch):
         prompt = Prompt(request, cached_tokens, target, shared, shared, blocks)
         self._partial.append(prompt)
         self._chunks.append((prompt, tokens))
-        self._note_start(request, now_s)
+        scheduled_s = self.log.scheduled_s
+        if scheduled_s[request] != scheduled_s[request]:  # NaN: the first time
+            scheduled_s[request] = now_s
         return tokens
 
     def _target(self, request: int) -> int:
@@ -440,16 +444,3 @@ class ContinuousBatching(PagedBatch):
         if self._left and (left := self._left.get(request)) is not None:
             target += self.log.output_tokens[request] - left
         return target
-
-    def _first_tokens(self, tokens: int, target: int, budget: int) -> int:
-        """Tokens of a prompt's first part; none where it may not be cut and has to wait."""
-        if tokens <= budget:
-            return tokens
-        is_whole = not self.limits.chunked and (self._chunks or target <= self.limits.max_tokens)
-        return 0 if is_whole else budget
-
-    def _note_start(self, request: int, now_s: float) -> None:
-        """Note when a request is scheduled for the first time."""
-        scheduled_s = self.log.scheduled_s
-        if scheduled_s[request] != scheduled_s[request]:  # NaN
-            scheduled_s[request] = now_s

@@ -91,7 +91,7 @@ class _Line:
     per_sequence: float
 
     def value(self, prefill: float, keys: float, count: float, cached: float) -> float:
-        """Of one step; its form is that of Agrawal et al., OSDI 2024, section 4."""
+        """Of one step. Estimate: the sum of its parts."""
         slopes = self.per_prefill_key * keys + self.per_decode_key * cached
         return self.over_tokens(prefill + count) + slopes + self.per_sequence * count
 
