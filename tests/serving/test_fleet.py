@@ -15,6 +15,7 @@ from accelsim.serving.replicas.fleet import ArrivalQueue, ReplicaFleet
 from accelsim.serving.replicas.outages import OutagePolicy, Outages
 from accelsim.serving.replicas.pools import PoolRouter, ReplicaPool, Route
 from accelsim.serving.replicas.routers import router
+from accelsim.serving.replicas.tally import Tally
 from accelsim.serving.replicas.transfers import CacheLink, Transfers
 from accelsim.serving.schedulers.continuous import ContinuousBatching
 from accelsim.serving.schedulers.limits import BatchLimits
@@ -133,6 +134,15 @@ def test_losses_lose_no_request(seed, is_spot, parts):
     assert all(time_s <= fleet.now_s * (1 + 1e-12) for time_s in paid)
     if not is_spot:
         assert paid == pytest.approx([fleet.now_s] * len(paid))
+
+
+def test_a_lost_batch_keeps_its_time_and_energy():
+    tally = Tally()
+    tally.rows = [(50.0, 100.0, 1, 1, 2, 0.0, 50.0), (1.0, 7.0, 1, 1, 0, 0.0, 3.0)]  # lost at 2 s
+    tally.close()
+    assert tally.busy_s == pytest.approx(51.0)
+    assert tally.energy_j == pytest.approx(107.0)
+    assert tally.block_s == pytest.approx(100.0)
 
 
 @pytest.mark.parametrize(

@@ -30,18 +30,18 @@ class StepHistory:
         """Add steps. Estimate: what each takes is spread evenly over its time.
 
         Args:
-            end_s: Ends of the steps, ascending, shape (n,).
+            end_s: Ends of the steps, shape (n,); ascending, but after a step that was lost.
             seconds: Their lengths.
             joules: Their energies.
             blocks: Cache blocks in use.
         """
-        while end_s[-1] > _PARTS * self.part_s:
+        moments = np.stack([end_s - seconds, end_s], axis=1).ravel()
+        moments = np.maximum.accumulate(moments)
+        while moments[-1] > _PARTS * self.part_s:
             self.part_s *= 2
             if self.sums.any():
                 pairs = self.sums.reshape(3, -1, 2).sum(axis=2)
                 self.sums = np.concatenate([pairs, np.zeros_like(pairs)], axis=1)
-        moments = np.stack([end_s - seconds, end_s], axis=1).ravel()
-        moments = np.maximum.accumulate(moments)
         edges = self.part_s * np.arange(_PARTS + 1)
         for row, column in enumerate((seconds, joules, blocks * seconds)):
             total = np.repeat(np.cumsum(column), 2)
