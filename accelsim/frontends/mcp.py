@@ -34,11 +34,11 @@ def mcp(
             raise InvalidValueError("folder", str(folder), "a folder that exists")
         os.chdir(folder)
         folder = Path.cwd()
-    tools = server(folder)
+    tool_server = server(folder)
 
     async def run() -> None:
         async with stdio_server() as (requests, answers):
-            await tools.run(requests, answers, tools.create_initialization_options())
+            await tool_server.run(requests, answers, tool_server.create_initialization_options())
 
     anyio.run(run)
 

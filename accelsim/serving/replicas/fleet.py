@@ -196,12 +196,14 @@ class ReplicaFleet:
             replica.tally.close()
 
     def _run(self, progress: Progress | None) -> None:
-        arrivals = self.arrivals
+        arrivals, ready, events = self.arrivals, self._ready, self._events
         is_changed = bool(self.controls)
         is_watched = arrivals.reacts or is_changed
         came = 0
         while True:
-            event_s, arrival_s = self._next_event_s(), arrivals.next_s
+            while events and ready[events[0][1]] != events[0][0]:  # void
+                heapq.heappop(events)
+            event_s, arrival_s = events[0][0] if events else NEVER, arrivals.next_s
             if is_changed and self._act(min(event_s, arrival_s)):
                 continue
             if event_s <= arrival_s:
@@ -214,13 +216,6 @@ class ReplicaFleet:
             came += 1
             if progress is not None and came % _PROGRESS_EVERY == 0:
                 progress(came, arrival_s)
-
-    def _next_event_s(self) -> float:
-        """Time of the next event of a replica; void ones are dropped."""
-        ready, events = self._ready, self._events
-        while events and ready[events[0][1]] != events[0][0]:
-            heapq.heappop(events)
-        return events[0][0] if events else NEVER
 
     def _advance(self, is_watched: bool) -> None:
         """Pass the next event of a replica; what ends is told where somebody waits for it."""
