@@ -381,14 +381,14 @@ def server(name: str) -> Cluster:
     bridged = peer is not None and joined < math.inf
     device_link = wire if peer is None or bridged else peer
     base, shape = _nearest(profile, device_link, is_card=device_link is wire)
-    link = _link(device_link)
-    node = _made_after(base, profile, device_link, shape.model_copy(update={"link": link.name}))
-    built = cluster_of(node)
+    shape = shape.model_copy(update={"link": _link(device_link).name})
+    made = _made_after(base, profile, device_link, shape)
+    built = cluster_of(made)
     rate = device_link.bandwidth_bytes_per_s.value
     tiers = [replace(built.tiers[0], bandwidth_bytes_per_s=rate), *built.tiers[1:]]
     if bridged and peer is not None:
         tiers.insert(0, _bridge(peer))
-    note = f"no node of the catalogue has {profile.name}: {node.note}"
+    note = f"no node of the catalogue has {profile.name}: {made.note}"
     return replace(built, tiers=tuple(tiers), note=note)
 
 
@@ -445,7 +445,7 @@ def _link(device_link: HostLink) -> Link:
     libraries drive it.
     """
     rate, name = device_link.bandwidth_bytes_per_s.value, device_link.name.lower()
-    links = [link(name) for name in link_names()]
+    links = list(map(link, link_names()))
     alike = [wire for wire in links if _sort(name) in wire.name] or links
 
     def distance(wire: Link) -> tuple[float, bool]:

@@ -2,7 +2,7 @@
 
 Each forward row is given the rows that autograd launches for it: matrix operators one product for
 the input's gradient, one for the weight's (the same FLOP each) and a sum for the bias's, fused
-attention five products for the forward's two (Dao 2022, section 3), norms, activations and softmax
+attention five products for the forward's two (Dao 2023), norms, activations and softmax
 one pass each. A residual sum passes its gradient on without a kernel; where a tensor had several
 consumers their gradients are added. The gradient of the model's own input is not computed.
 """
@@ -344,7 +344,7 @@ def _as_convolution(forward: ForwardRows) -> IntArray:
 
 
 def _attention(forward: ForwardRows, _: ForwardRows) -> list[RowBlock]:
-    """Five products for the forward's two (Dao 2022, section 3)."""
+    """Five products for the forward's two (Dao 2023, arXiv:2307.08691, section 4.1)."""
     read_bytes = forward.read + 2 * forward.write
     flop = 2.5 * forward.flop
     return [forward.gradient(kind=_K.ATTENTION_BACKWARD, flop=flop, read=read_bytes)]

@@ -333,7 +333,7 @@ def lower_each(
 
 def _joined(every: Sequence[_T], names: Sequence[str]) -> _T:
     """One whose fields of some names stand for those of all."""
-    columns = {name: [getattr(pass_part, name) for pass_part in every] for name in names}
+    columns = {name: [getattr(entry, name) for entry in every] for name in names}
     sizes: Document = {
         name: _size(np.array(column)) for name, column in columns.items() if None not in column
     }

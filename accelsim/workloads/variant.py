@@ -91,8 +91,8 @@ def variant_codes(texts: Collection[str]) -> NDArray[np.int32]:
     """Codes of operators' texts, shape (n,)."""
     for text in texts:
         if text not in _CODES:
-            _CODES[text] = len(_VARIANTS)
             _VARIANTS.append(_parsed(text))
+            _CODES[text] = len(_VARIANTS) - 1
     return np.array([_CODES[text] for text in texts], dtype=np.int32)
 
 

@@ -375,6 +375,35 @@ def test_sparse_table_gradients_write_only_the_rows_looked_up():
     assert scatter_bytes(sparse=False) == 4 * (40 + 1000) * 64
 
 
+def test_a_single_number_is_added_at_an_index():
+    def add(_, x):
+        return torch.zeros(()).scatter_add(0, torch.zeros((), dtype=torch.long), x.sum())
+
+    assert kinds(graph_of(Apply(add), meta(4)))[-1] is K.SCATTER
+
+
+def test_lists_in_place_write_all_their_tensors():
+    def halve(_, x):
+        torch._foreach_mul_([x, x * 2, x * 3], 0.5)
+        return x
+
+    graph = graph_of(Apply(halve), meta(8))
+    assert graph.write_bytes[-1] == graph.read_bytes[-1] == 4 * 3 * 8
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda _, x: functional.rms_norm(input=x, normalized_shape=[8]),
+        lambda _, x: functional.dropout(input=x, training=True),
+        lambda _, x: functional.linear(input=x, weight=x),
+        lambda _, x: functional.scaled_dot_product_attention(query=x, key=x, value=x),
+    ],
+)
+def test_functions_take_their_arguments_by_name(call):
+    assert len(graph_of(Apply(call), meta(4, 8))) == 1
+
+
 def test_checkpointing_recomputes_in_the_backward_pass():
     from torch.utils.checkpoint import checkpoint
 

@@ -190,6 +190,10 @@ REFUSED = {
         [node("Attention", ["x", "x"], ["y"], domain="com.microsoft", num_heads=1)],
         "packed",
     ),
+    "no key": (
+        [node("MultiHeadAttention", ["x", "", "x"], ["y"], domain="com.microsoft", num_heads=1)],
+        "packed",
+    ),
 }
 
 

@@ -192,7 +192,7 @@ def attention(
 ) -> Tensors:
     """ONNX's own operator (opset 23) and those of ONNX Runtime with query, key and value apart."""
     kind, is_onnx = step.node.operator, not step.node.domain
-    if value is None or (kind == "Attention" and not is_onnx):
+    if key is None or value is None or (kind == "Attention" and not is_onnx):
         raise step.refuse("takes query, key and value packed: export them apart")
     others = (*others, *[None] * 5)
     heads = step.get("q_num_heads" if is_onnx else "num_heads", 0)

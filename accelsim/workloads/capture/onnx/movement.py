@@ -79,8 +79,8 @@ def flatten(step: TorchStep, x: Tensor) -> Tensor:
 @operator("Squeeze")
 def squeeze(step: TorchStep, x: Tensor, axes: Tensor | None = None) -> Tensor:
     """Without axes of size 1."""
-    sizes = step.sizes("axes", axes)
-    return x.squeeze() if sizes is None else x.squeeze(tuple(sizes))
+    removed = step.sizes("axes", axes)
+    return x.squeeze() if removed is None else x.squeeze(tuple(removed))
 
 
 @operator("Unsqueeze")

@@ -23,8 +23,8 @@ from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind, row_flop
 from accelsim.workloads.window import three_axes
 
 _K = OperatorKind
-#: Backward attention recomputes the scores: five products for the forward's two (Dao 2022, section
-#: 3).
+#: Backward attention recomputes the scores: five products for the forward's two (Dao 2023,
+#: arXiv:2307.08691, section 4.1).
 ATTENTION_BACKWARD_RATIO = 2.5
 _OF_DIMENSIONS = -1.0
 
@@ -324,7 +324,7 @@ def attention_kernel(
     """Attention over query, key and value laid out (..., heads, length, width); three axes mean one
     head.
 
-    Backward takes 2.5 times the forward's FLOP (Dao, FlashAttention, arXiv:2205.14135).
+    Backward takes `ATTENTION_BACKWARD_RATIO` times the forward's FLOP.
     """
     q, k, v = operands
     heads, kv_heads = (x.shape[-3] if len(x.shape) > 3 else 1 for x in (q, k))

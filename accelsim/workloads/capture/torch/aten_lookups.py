@@ -112,9 +112,10 @@ def _order_of_elements(call: Call, values: int) -> str:
     if name not in _OF_ELEMENTS:
         return ""
     target, index, *added = call.inputs
-    is_sum = bool(added) and name != "scatter" and values >= SORTED_WIDTH * index.shape[0]
+    is_sum = bool(added) and name != "scatter"
     is_in_rows = is_sum and _names_rows(call, index, target, added[0])
-    return _REPEATED_ROWS if is_in_rows else _axis_suffix(call, index)
+    is_sorted = is_in_rows and values >= SORTED_WIDTH * index.shape[0]
+    return _REPEATED_ROWS if is_sorted else _axis_suffix(call, index)
 
 
 @formula(

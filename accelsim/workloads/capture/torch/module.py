@@ -2,8 +2,8 @@
 
 The module is copied (or built) on the meta device, run once under a dispatch mode and, for
 training, differentiated; every operator that autograd or the forward pass launches becomes a row.
-Two further captures at twice and three times
-the batch show whether every number grows linearly, so that the workload answers for any batch.
+Two further captures at twice and three times the batch show whether every number grows linearly, so
+that the workload answers for any batch.
 """
 
 from __future__ import annotations
