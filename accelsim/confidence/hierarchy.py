@@ -190,7 +190,7 @@ class _Cells:
         names: Sizes.
         cell: Cell of each run in its system, shape (n,).
         points: ln(sizes) of the cells of each system, shape (cells, names).
-        like: Correlation of the cells of each system, shape (s, c, c).
+        correlation: Correlation of the cells of each system, shape (s, c, c).
     """
 
     names: tuple[str, ...]

@@ -31,6 +31,15 @@ E = TypeVar("E")
 #: Where a run of a machine's own is fitted again.
 _REMEDY = "fit its run again: accelsim calibrate --from run.jsonl"
 _TEXTS = ("device", "device_class", "date")
+#: Parameters that overlays of version 0.2 have and that no formula takes any more: ignored.
+_RETIRED = frozenset(
+    {
+        "gemm.k_contiguous_ratio",
+        "gemm.m_contiguous_ratio",
+        "memory.gather_overhead_bytes",
+        "memory.reduction_columns",
+    }
+)
 
 
 @frozen
@@ -170,11 +179,13 @@ def read_fitted(path: Path) -> FittedParameters:
         **{name: data[name] for name in _TEXTS},
         data=source,
         rows=rows,
-        parameters={name: float(entry["value"]) for name, entry in entries.items()},
+        parameters={
+            name: float(entry["value"]) for name, entry in entries.items() if name not in _RETIRED
+        },
         families=families,
         note=str(data.get("note") or ""),
         surfaces=surfaces,
-        pinned=pinned,
+        pinned={name: value for name, value in pinned.items() if name not in _RETIRED},
         tier=ParameterTier(tier),
         held_out=held_out,
     )

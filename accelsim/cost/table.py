@@ -275,7 +275,7 @@ class RowCosts:
     outside_decades: FloatArray | float = 0.0
 
     def or_faster(self, alternative: RowCosts, index: IntArray | slice = slice(None)) -> RowCosts:
-        """Row by row the faster of two ways; `other` has the costs of the rows `index`."""
+        """Row by row the faster of two ways; the alternative has the costs of the rows `index`."""
         wins = alternative.time_s < self.time_s[index]
         columns = {}
         for name in ("time_s", "compute_s", "memory_s", "flop", "bytes"):

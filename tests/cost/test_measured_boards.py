@@ -88,6 +88,19 @@ def test_the_users_own_overlays_come_first(tmp_path: Path, monkeypatch: pytest.M
     assert len(names) == len(_shipped_boards(SHIPPED / FILE))
 
 
+def test_relatives_of_earlier_fits_still_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "accelsim" / "calibration" / "fitted"
+    own.mkdir(parents=True)
+    copy_overlay("l40s", own)
+    path = own / "l40s.yaml"
+    gone = "pinned:\n  gemm.k_contiguous_ratio: 0.8983\n"
+    path.write_text(path.read_text().replace("pinned:\n", gone))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert tier_parameters(catalog.device("l4")).relatives == ("l40s",)
+
+
 def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     boards = overlay_boards(SHIPPED)[:2]
     for name in ("a.json", "b.json"):

@@ -408,7 +408,6 @@ class GpuParameters:
             ProfileError: If the overlay names a parameter that there is not.
         """
         values = {**overlay.pinned, **overlay.parameters}
-        values = {name: value for name, value in values.items() if name not in _RETIRED}
         if unknown := sorted(set(values) - set(_NAMES)):
             expected = f"expected one of {', '.join(_NAMES)}"
             problem = f"parameters.{unknown[0]}: unknown; {expected}"
@@ -449,13 +448,6 @@ _NAMES = tuple(
     f"{group}.{entry.name}"
     for group, group_type in GROUPS.items()
     for entry in fields(group_type)  # type: ignore[arg-type]
-)
-#: Parameters that overlays of version 0.2 have and that no formula takes any more: ignored.
-_RETIRED = frozenset(
-    (
-        *("gemm.k_contiguous_ratio", "gemm.m_contiguous_ratio"),
-        *("memory.gather_overhead_bytes", "memory.reduction_columns"),
-    )
 )
 
 

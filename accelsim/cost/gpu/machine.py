@@ -189,7 +189,7 @@ class GpuMachine:
     def product_rate(self, rows: Rows, relative_efficiency: float = 1.0) -> FloatArray:
         """Best rate of plain products in each row's dtype, FLOP/s, shape (k,).
 
-        `part` is what kernels of another kind reach of it.
+        `relative_efficiency` is what kernels of another kind reach of it.
         """
         best = self.product_efficiency[rows.column("dtype")]
         fed = rows.by_dtype(self.fed_flop_per_s, self.name)
