@@ -387,8 +387,8 @@ def _unmeasured(
     ), pooled.shared_log_sigma
 
 
-def _decades_outside(size: FloatArray, size_range: tuple[float, float]) -> FloatArray:
-    low, high = (np.log10(max(edge, _TINY)) for edge in size_range)
+def _decades_outside(size: FloatArray, edges: tuple[float, float]) -> FloatArray:
+    low, high = (np.log10(max(edge, _TINY)) for edge in edges)
     exponent = np.log10(np.maximum(size, _TINY))
     outside: FloatArray = np.maximum(np.maximum(low - exponent, exponent - high), 0.0)
     return outside

@@ -150,9 +150,8 @@ def transient_bytes(
     ends = np.full(len(saved_so_far), len(saved_so_far) - 1)
     if block is not None:
         ends = np.searchsorted(block, block, side="right") - 1
-    freed = np.append(saved_so_far[ends] - saved_so_far, 0.0)[
-        rows
-    ]  # nothing where there is no forward row
+    # nothing where there is no forward row
+    freed = np.append(saved_so_far[ends] - saved_so_far, 0.0)[rows]
     moved = step.read_bytes + step.write_bytes
     return np.asarray((moved - freed) * (step.phase == int(Phase.BACKWARD)))
 

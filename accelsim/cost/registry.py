@@ -267,10 +267,8 @@ def _with_transfers(
 
     Latency and bytes over bandwidth: Hockney, Parallel Computing 20, 1994.
     """
-    moved, crossings = _crossing_bytes(graph, on_device)
-    link_s = moved[~on_device] / _link_bytes_per_s(device) + crossings[
-        ~on_device
-    ] * _link_latency_s(device)
+    moved, crossings = (column[~on_device] for column in _crossing_bytes(graph, on_device))
+    link_s = moved / _link_bytes_per_s(device) + crossings * _link_latency_s(device)
     technology = device.memory.technology
     waits = link_s > table.time_s + table.dispatch_s
     return replace(
@@ -278,8 +276,8 @@ def _with_transfers(
         time_s=table.time_s + table.dispatch_s + link_s,
         memory_s=table.memory_s + link_s,
         dispatch_s=np.zeros(len(table)),
-        energy_j=table.energy_j + moved[~on_device] * dram_energy_per_byte_j(technology),
-        bytes=table.bytes + moved[~on_device],
+        energy_j=table.energy_j + moved * dram_energy_per_byte_j(technology),
+        bytes=table.bytes + moved,
         bound=np.where(waits, np.int8(Bound.LINK), table.bound).astype(np.int8),
     )
 

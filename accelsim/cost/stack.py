@@ -198,23 +198,23 @@ def on_stack(
     ratio = _by_family(1.0, effect, kind, is_decode=is_decode)
     spread = _by_family(effect.spread.whole, effect.spread, kind, is_decode=is_decode)
     if effect.of_arithmetic:
-        kernels = _with_arithmetic(table, ratio)
-        return replace(kernels, context_log_sigma=np.hypot(kernels.context_log_sigma, spread))
-    kernels = _with_sums(table, graph, effect.sums_ratio)
+        table = _with_arithmetic(table, ratio)
+        return replace(table, context_log_sigma=np.hypot(table.context_log_sigma, spread))
+    table = _with_sums(table, graph, effect.sums_ratio)
     if effect.matrix_vector is not None:
-        kernels = _with_matrix_vector(kernels, graph, effect.matrix_vector)
-    turned_s = _turned_s(kernels, graph, effect)
+        table = _with_matrix_vector(table, graph, effect.matrix_vector)
+    turned_s = _turned_s(table, graph, effect)
     if effect.wide_byte_s:
         turned_s = turned_s + _wide_bytes(graph) * effect.wide_byte_s
     if effect.cast_s:
         turned_s = turned_s + _cast_elements(graph) * effect.cast_s
     costs = replace(
-        kernels,
-        time_s=kernels.time_s * ratio + turned_s,
-        compute_s=kernels.compute_s * ratio,
-        memory_s=kernels.memory_s * ratio + turned_s,
-        dispatch_s=_issued_s(kernels.dispatch_s * effect.host, graph, effect),
-        context_log_sigma=np.hypot(kernels.context_log_sigma, spread),
+        table,
+        time_s=table.time_s * ratio + turned_s,
+        compute_s=table.compute_s * ratio,
+        memory_s=table.memory_s * ratio + turned_s,
+        dispatch_s=_issued_s(table.dispatch_s * effect.host, graph, effect),
+        context_log_sigma=np.hypot(table.context_log_sigma, spread),
     )
     if effect.attention is not None:
         costs = _with_attention(costs, graph, effect.attention)

@@ -271,9 +271,8 @@ def _epilogue_s(
             evicted=np.broadcast_to(context.evicted, (len(graph),))[rows],
         )
         priced = kernels.times(loops, loop_context, threads, is_compiled=True).time_s
-        time[rows] = np.where(
-            np.isnan(priced), 0.0, priced
-        )  # a run may have no elementwise kernel at all
+        # a run may have no elementwise kernel at all
+        time[rows] = np.where(np.isnan(priced), 0.0, priced)
     return time
 
 

@@ -331,9 +331,9 @@ def _conv(rows: Rows, machine: CpuMachine) -> RowCosts:
     rate = np.where(window_volume(rows) > 1, unit, pointwise)
     depthwise = (rows["groups"] > 1) & (rows["groups"] >= rows["channels_in"])
     outputs = shape.groups * shape.m * shape.n
-    slower = unit * values.depthwise_efficiency_fraction / values.unit_efficiency_fraction
+    depthwise_rate = unit * values.depthwise_efficiency_fraction / values.unit_efficiency_fraction
     channelwise = _block_threads(outputs, machine)
-    slow = shape.flop / slower * (machine.threads / channelwise)
+    slow = shape.flop / depthwise_rate * (machine.threads / channelwise)
     compute = np.where(depthwise, slow, _product_s(shape, rate, machine))
     compute += _conversion_s(rows, machine)
     threads = np.where(depthwise, channelwise, _gemm_threads(shape, machine))

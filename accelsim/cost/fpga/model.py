@@ -327,8 +327,10 @@ def _streaming_nodes(
     if refused.size:
         kind = OperatorKind(int(graph.kind[refused[0]]))
         name = graph.name[int(refused[0])]
-        streamable = "convolutions, fully connected layers, activations and pooling of inference"
-        reason = f"a streaming design holds {streamable}"
+        reason = (
+            "a streaming design holds convolutions, fully connected layers, activations and pooling"
+            " of inference"
+        )
         raise UnsupportedOperatorError(device.name, f"{kind.label} {name!r}", reason)
     index = np.flatnonzero(np.isin(graph.kind, _STREAMED))
     dims = [graph.dimensions_of(row) for row in index.tolist()]

@@ -237,13 +237,8 @@ def _gathered_s(layer: _Layer, machine: GpuMachine) -> FloatArray:
         work = tall * wide + _EDGE_ROWS * (tall + wide)
         np.minimum(best, np.minimum(waves, MOST_QUANTISED * in_part) * work, out=best)
     rate = layer.peak_flop_per_s * machine.parameters.convolution.vector_efficiency
-    return (
-        2.0
-        * machine.sm_count
-        * best
-        * (_stepped(layer.k) + machine.parameters.gemm.prologue_k)
-        / rate
-    )
+    depth = _stepped(layer.k) + machine.parameters.gemm.prologue_k
+    return 2.0 * machine.sm_count * best * depth / rate
 
 
 def _stepped(depth: FloatArray) -> FloatArray:

@@ -67,10 +67,9 @@ class FilledRows(Rows):
 
     def without_batch(self, figures: Callable[[Rows], FloatArray]) -> FloatArray:
         """As `Rows.without_batch`, worked out once for all sizes of a row's batch."""
-        base_figures = self.base.without_batch(figures) if self.side == "batch" else None
-        return (
-            figures(self) if base_figures is None else base_figures.take(self.base_index, axis=-1)
-        )
+        if self.side != "batch":
+            return figures(self)
+        return self.base.without_batch(figures).take(self.base_index, axis=-1)
 
     def column(self, name: str) -> Any:
         """As `Rows.column`; what grows with the side is as much larger, shape (r,)."""

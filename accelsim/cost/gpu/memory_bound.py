@@ -97,8 +97,7 @@ def gather_costs(rows: Rows, machine: GpuMachine) -> RowCosts:
     Each row is whole sectors of 32 bytes (CUDA C++ Programming Guide, device memory accesses). A
     scatter-add reads before it writes.
     """
-    width: FloatArray = rows.element_bytes
-    row_bytes = np.maximum(rows["width"] * width, 1.0)
+    row_bytes = np.maximum(rows["width"] * rows.element_bytes, 1.0)
     sectors = np.ceil(row_bytes / _SECTOR_BYTES) * _SECTOR_BYTES
     moved = rows.bytes
     if rows.kind == _K.SCATTER:

@@ -241,10 +241,12 @@ def with_surfaces(formula: Formula) -> Formula:
 
 def _within(costs: RowCosts, time_s: FloatArray) -> RowCosts:
     """Costs that take no longer than some times."""
-    compute_s, memory_s = (
-        np.minimum(part_s, time_s) for part_s in (costs.compute_s, costs.memory_s)
+    return replace(
+        costs,
+        time_s=time_s,
+        compute_s=np.minimum(costs.compute_s, time_s),
+        memory_s=np.minimum(costs.memory_s, time_s),
     )
-    return replace(costs, time_s=time_s, compute_s=compute_s, memory_s=memory_s)
 
 
 def _on_surfaces(costs: RowCosts, rows: Rows, machine: GpuMachine) -> RowCosts:
@@ -281,8 +283,8 @@ def _placed(
             continue
         nearest = np.argmin([surface.outside_decades(sizes) for surface in surfaces], axis=0)
         for number, surface in enumerate(surfaces):
-            is_nearest = np.flatnonzero(nearest == number)
-            yield surface, index[is_nearest], [column[is_nearest] for column in sizes]
+            rows_nearest = np.flatnonzero(nearest == number)
+            yield surface, index[rows_nearest], [column[rows_nearest] for column in sizes]
 
 
 def maker_name(name: str, maker: str) -> str:

@@ -404,8 +404,8 @@ def _recurrent(rows: Rows, machine: AsicMachine) -> RowCosts:
     compute = density * cycles * machine.seconds_per_cycle[codes]
     weights: FloatArray = rows.column("weight_bytes")
     stored = stored_weight_bytes(rows, machine)
-    streamed_fraction = np.divide(stored, weights, out=np.ones(len(rows)), where=weights > 0)
-    recurrent = streamed_fraction * parts.step.n * parts.step.k * DTYPE_BYTES[codes]
+    stored_ratio = np.divide(stored, weights, out=np.ones(len(rows)), where=weights > 0)
+    recurrent = stored_ratio * parts.step.n * parts.step.k * DTYPE_BYTES[codes]
     later_steps = np.maximum(parts.steps - 1.0, 0.0)
     reread = np.where(recurrent > machine.resident_bytes, recurrent * later_steps, 0.0)
     activation_bytes = rows.bytes - weights

@@ -43,8 +43,8 @@ def stored_weight_bytes(rows: Rows, machine: AsicMachine) -> FloatArray:
     """
     weights: FloatArray = rows.column("weight_bytes") * machine.streamed_weight_fraction
     density = weight_density(rows, machine)
-    index_bits = _PLACE_BITS / (8.0 * rows.element_bytes)
-    return weights * np.where(density < 1.0, np.minimum(density * (1.0 + index_bits), 1.0), 1.0)
+    index_ratio = _PLACE_BITS / (8.0 * rows.element_bytes)
+    return weights * np.where(density < 1.0, np.minimum(density * (1.0 + index_ratio), 1.0), 1.0)
 
 
 def contraction_bytes(rows: Rows, shape: Contraction, machine: AsicMachine) -> FloatArray:
