@@ -130,6 +130,12 @@ class Precision:
         return self.experts or self
 
     @property
+    def attention(self) -> Dtype:
+        """What products of activations compute in: their own format where widths are mixed."""
+        is_mixed = self.activation.bytes != self.compute.bytes
+        return self.activation if is_mixed else self.compute
+
+    @property
     def is_file(self) -> bool:
         """Whether its weights are a file of llama.cpp's, tables and all."""
         return isinstance(self.weight, BlockFormat) and self.weight == self.unquantised

@@ -18,9 +18,8 @@ import numpy as np
 
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, compressed_rows
-from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.operator import LOOKUP_KINDS, OperatorKind, Phase
 
-_GATHERS = (OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG)
 #: Operands of one product that fit beside each other in the shared memory of an SM (CUDA C++
 #: Programming Guide: 64 KiB or more since compute capability 7.0).
 _SMALL_BYTES = 65536.0
@@ -113,7 +112,7 @@ def _gathered(graph: OperatorGraph) -> OperatorGraph:
     read_bytes, write_bytes = graph.read_bytes.copy(), graph.write_bytes.copy()
     for row in np.flatnonzero(is_small & (batch > 1)).tolist():
         for source in _sources_through_copies(graph, row, consumers):
-            if graph.kind[source] in _GATHERS and consumers[source] == 1:
+            if graph.kind[source] in LOOKUP_KINDS and consumers[source] == 1:
                 read_bytes[row] = max(read_bytes[row] - write_bytes[source], 0.0)
                 write_bytes[source] = 0.0
     return replace(graph, read_bytes=read_bytes, write_bytes=write_bytes)

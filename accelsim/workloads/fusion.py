@@ -12,7 +12,6 @@ too run inside the operator before them, which still writes what others read.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
@@ -75,25 +74,18 @@ def fuse_elementwise(graph: OperatorGraph, fuses: Fuses = "epilogues") -> Operat
         A graph with fewer rows, never more bytes, and the same matrix FLOP.
     """
     fusion = _Fusion.of(graph, fuses)
-    member, fused, count = fusion.member, fusion.fused, len(fusion.heads)
-    columns = _fused_columns(graph, fusion.members(np.arange(len(graph))))
-    producer = fusion.producer[fused]
-    hidden = np.minimum(graph.saved_bytes[fused], graph.write_bytes[producer])
-    hidden *= bool((graph.phase == Phase.BACKWARD).any()) * ~fusion.written[producer]
-    saved_bytes = _sum(graph.saved_bytes, member, count)
+    members = fusion.members(np.arange(len(graph)))
+    columns, saved_bytes = _fused_columns(graph, members), graph.saved_bytes[members.row]
+    is_hidden = (members.inner >= 0) & ~fusion.written[members.inner]
+    is_hidden &= (graph.phase == Phase.BACKWARD).any()
+    hidden = members.total(np.minimum(saved_bytes, graph.write_bytes[members.inner]) * is_hidden)
+    columns["saved_bytes"] = members.total(saved_bytes)
     # What the backward pass needs is written all the same, unless that makes it again.
     if fuses == "pointwise":
-        saved_bytes -= _sum(hidden, member[fused], count)
+        columns["saved_bytes"] -= hidden
     else:
-        columns["write_bytes"] += _sum(hidden, member[fused], count)
-    offset, dependency = _regrouped_edges(graph, member, count)
-    return replace(
-        graph.take(fusion.heads),
-        **columns,
-        saved_bytes=saved_bytes,
-        dependency_offset=offset,
-        dependency=dependency,
-    )
+        columns["write_bytes"] += hidden
+    return replace(graph.take(fusion.heads), **columns, **_regrouped_edges(graph, fusion))
 
 
 def fuse_batch(lowered: LoweredBatch, fuses: Fuses) -> LoweredBatch:
@@ -114,11 +106,11 @@ def fuse_batch(lowered: LoweredBatch, fuses: Fuses) -> LoweredBatch:
         [sorts.setdefault(alike[start:end].tobytes(), len(sorts)) for start, end in bounds]
     )
     members = launches.subset(np.unique(order, return_index=True)[1])
-    offset, dependency = _regrouped_edges(graph, fusion.member, len(fusion.heads))
     heads = members.head.tolist()
     return replace(
         lowered,
         **_fused_columns(lowered, members),
+        **_regrouped_edges(graph, fusion),
         kind=lowered.kind[members.head],
         dtype=lowered.dtype[members.head],
         dims=lowered.dims[:, members.head],
@@ -126,8 +118,6 @@ def fuse_batch(lowered: LoweredBatch, fuses: Fuses) -> LoweredBatch:
         name=tuple(lowered.name[row] for row in heads),
         path=tuple(lowered.path[row] for row in heads),
         order=order,
-        dependency_offset=offset,
-        dependency=dependency,
     )
 
 
@@ -149,6 +139,11 @@ class _Members:
     inner: IntArray
     written: BoolArray
 
+    def total(self, values: FloatArray) -> FloatArray:
+        """Sums of each operator's rows, shape (..., c) from (..., k)."""
+        total: FloatArray = np.add.reduceat(values, self.start, axis=-1)
+        return total
+
     def subset(self, operators: IntArray) -> _Members:
         """Rows of some of the operators."""
         counts = np.diff(self.start, append=len(self.row))[operators]
@@ -164,7 +159,7 @@ def _fused_columns(rows: OperatorGraph | LoweredBatch, members: _Members) -> Doc
     Estimate: what lies between fused rows moves no bytes (XLA: Snider and Liang 2023), and a batch
     norm that is folded into weights costs nothing.
     """
-    total = partial(np.add.reduceat, indices=members.start, axis=-1)
+    total = members.total
     columns = (rows.flop, rows.read_bytes, rows.write_bytes, rows.weight_bytes)
     flop, read_bytes, write_bytes, weight_bytes = (column[..., members.row] for column in columns)
     is_fused, kind = members.inner >= 0, rows.kind[members.row]
@@ -269,18 +264,12 @@ def _is_read_outside(graph: OperatorGraph, member: IntArray) -> BoolArray:
     return written
 
 
-def _sum(values: FloatArray, member: IntArray, count: int) -> FloatArray:
-    return np.bincount(member, weights=values, minlength=count).astype(np.float64)
-
-
-def _regrouped_edges(
-    graph: OperatorGraph, member: IntArray, count: int
-) -> tuple[IntArray, IntArray]:
+def _regrouped_edges(graph: OperatorGraph, fusion: _Fusion) -> Document:
     """Dependencies among fused operators: those of all their rows, less the inner ones."""
-    edges: list[set[int]] = [set() for _ in range(count)]
-    for target, source in zip(
-        member[graph.reader].tolist(), member[graph.dependency].tolist(), strict=True
-    ):
+    edges: list[set[int]] = [set() for _ in fusion.heads]
+    targets, sources = fusion.member[graph.reader], fusion.member[graph.dependency]
+    for target, source in zip(targets.tolist(), sources.tolist(), strict=True):
         if source < target:
             edges[target].add(source)
-    return compressed_rows([sorted(sources) for sources in edges])
+    offset, dependency = compressed_rows([sorted(sources) for sources in edges])
+    return {"dependency_offset": offset, "dependency": dependency}

@@ -29,9 +29,10 @@ from accelsim.workloads.graph import (
     IntArray,
     OperatorGraph,
     codes,
+    is_kind,
 )
 from accelsim.workloads.model import Lowered, PassShape, Workload
-from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.operator import LOOKUP_KINDS, MAX_DIMENSIONS, Phase
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.row_writer import PassForm, RowEntry
 from accelsim.workloads.sharding import WHOLE, Shard
@@ -45,7 +46,6 @@ _SIZES = tuple(f.name for f in fields(PassShape))
 _MOST_IN_LAYER = 4
 #: FLOP and bytes of a batch's rows; what they keep for a backward pass is none of them.
 _MOVED = FLOAT_COLUMNS[:4]
-_LOOKUPS = (OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG)
 
 
 @checked
@@ -220,7 +220,7 @@ class LoweredBatch:
         if self.copied_bytes is not None:
             return self.copied_bytes
         roots = self.order[np.diff(self.dependency_offset) == 0]
-        is_lookup = np.isin(self.kind[roots], _LOOKUPS)
+        is_lookup = is_kind(self.kind[roots], LOOKUP_KINDS)
         ids = 8.0 * self.dims[:, roots[is_lookup], 0].sum(axis=1)
         total: FloatArray = self.read_bytes[:, roots[~is_lookup]].sum(axis=1) + ids
         return total

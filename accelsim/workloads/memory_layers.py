@@ -262,20 +262,15 @@ class MemoryBoundLayers(RowWriter):
 
     def concat(self, inputs: Sequence[Tensor], axis: int = 1) -> Tensor:
         """Concatenate along one axis."""
-        first_shape = inputs[0].shape
-        axis %= len(first_shape)
-        for x in inputs[1:]:
-            if (
-                x.shape[:axis] != first_shape[:axis]
-                or x.shape[axis + 1 :] != first_shape[axis + 1 :]
-            ):
-                raise InvalidValueError(
-                    "input size", x.shape, f"{first_shape} but for axis {axis}, to be concatenated"
-                )
+        shape = inputs[0].shape
+        axis %= len(shape)
+        before, after = shape[:axis], shape[axis + 1 :]
+        for x in inputs:
+            if (x.shape[:axis], x.shape[axis + 1 :]) != (before, after):
+                allowed = f"{shape} but for axis {axis}, to be concatenated"
+                raise InvalidValueError("input size", x.shape, allowed)
         total = sum(x.shape[axis] for x in inputs)
-        return self.copy(
-            *inputs, shape=(*first_shape[:axis], total, *first_shape[axis + 1 :]), name="concat"
-        )
+        return self.copy(*inputs, shape=(*before, total, *after), name="concat")
 
     def upsample(self, x: Tensor, factor: int = 2) -> Tensor:
         """Nearest-neighbour upsampling of x (n, c, spatial...)."""

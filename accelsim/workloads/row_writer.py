@@ -21,7 +21,7 @@ from accelsim.plain import Document
 from accelsim.workloads.cache import CacheLayer
 from accelsim.workloads.graph import FLOAT_COLUMNS, IntArray, OperatorGraph, codes
 from accelsim.workloads.operator import (
-    ATTENTION_KINDS,
+    ACTIVATION_PRODUCT_KINDS,
     MAX_DIMENSIONS,
     PRODUCT_KINDS,
     OperatorKind,
@@ -36,8 +36,6 @@ from accelsim.workloads.sharding import WHOLE, ParallelGroup, Shard
 _MIXED = frozenset({"bf16"})
 #: Kinds whose output is as wide as their widest input.
 _PROMOTING = frozenset({OperatorKind.ELEMENTWISE, OperatorKind.COPY, OperatorKind.REDUCTION})
-#: Products whose operands are both activations.
-_OF_ACTIVATIONS = ATTENTION_KINDS | {OperatorKind.BATCHED_GEMM}
 
 
 class Tensor(NamedTuple):
@@ -196,8 +194,6 @@ class RowWriter:
         self._saved: set[int] = set()
         self._shards: dict[int, Tensor] = {}  # by storage of what was gathered from them
         self._storages = 0
-        mixed = precision.activation.bytes != precision.compute.bytes
-        self.attention_dtype = precision.activation if mixed else precision.compute
 
     def scope(self, name: str | int) -> _Scope:
         """Extend the module path of the rows inside by `name`, if it is not empty."""
@@ -291,7 +287,8 @@ class RowWriter:
             output_dtype: Stored dtype of the output, where another.
         """
         if self.is_mixed and dtype is None and kind in _PROMOTING:
-            dtype = self._promoted(inputs)
+            is_wide = any(x.element_bytes == Dtype.FP32.bytes for x in inputs)
+            dtype = Dtype.FP32 if is_wide else self.precision.activation
         width = (output_dtype or dtype or self.precision.activation).bytes
         output = Tensor.of(output_shape, len(self.rows), self._storage(), width)
         path, precision = self._path(), self._policy(kind is OperatorKind.GROUPED_GEMM)
@@ -308,26 +305,18 @@ class RowWriter:
         self.rows.append(RowEntry(int(kind), tuple(dims), int(code), amounts))
         self.names.append(name)
         self.paths.append(path)
-        self._wait_for(inputs)
-        return output
-
-    def _wait_for(self, inputs: Sequence[Tensor]) -> None:
         sources = sorted({x.row for x in inputs if x.row >= 0})
         self._source_counts.append(len(sources))
         self._sources += sources
+        return output
 
     def _computed(self, kind: OperatorKind) -> Dtype:
         """What rows of a kind compute in: products in the precision's compute format."""
-        if kind in _OF_ACTIVATIONS:
-            return self.attention_dtype
+        if kind in ACTIVATION_PRODUCT_KINDS:
+            return self.precision.attention
         if kind not in PRODUCT_KINDS:
             return self.precision.activation
         return self._policy(kind is OperatorKind.GROUPED_GEMM).compute
-
-    def _promoted(self, inputs: Sequence[Tensor]) -> Dtype:
-        """FP32 where an input is, else the activation's format."""
-        wide = any(x.element_bytes == Dtype.FP32.bytes for x in inputs)
-        return Dtype.FP32 if wide else self.precision.activation
 
     def cast(self, x: Tensor, dtype: Dtype) -> Tensor:
         """The tensor in another format, as automatic mixed precision has it before an operator;

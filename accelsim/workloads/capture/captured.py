@@ -23,13 +23,12 @@ from accelsim.dtype import Precision, precision
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
-from accelsim.workloads.graph import FloatArray, OperatorGraph, is_kind
+from accelsim.workloads.graph import BoolArray, FloatArray, OperatorGraph, codes, is_kind
 from accelsim.workloads.operator import (
-    ATTENTION_KINDS,
-    CONTRACTION_KINDS,
+    ACTIVATION_PRODUCT_KINDS,
+    LOOKUP_KINDS,
     MAX_DIMENSIONS,
     PRODUCT_KINDS,
-    OperatorKind,
     Phase,
 )
 from accelsim.workloads.training import optimizer
@@ -168,35 +167,34 @@ def stored_bytes(graph: OperatorGraph, parameter_count: int, policy: Precision) 
 
     Estimate: embedding tables are not quantised, as they are gathered, not multiplied.
     """
-    lookup = np.isin(graph.kind, [int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG)])
-    tables = float((graph.dims[lookup, 1].astype(np.float64) * graph.dims[lookup, 2]).sum())
-    tables = min(tables, float(parameter_count))
+    _, width, rows = graph.dims[is_kind(graph.kind, LOOKUP_KINDS), :3].T.astype(np.float64)
+    tables = min(float(width @ rows), float(parameter_count))
     return (parameter_count - tables) * policy.weight.bytes + tables * policy.unquantised.bytes
 
 
 def weight_widths(kind: NDArray[np.int16], paths: Sequence[str], policy: Precision) -> FloatArray:
     """Bytes that rows of these kinds and module paths store a weight in, shape (n,)."""
     products = is_kind(kind, PRODUCT_KINDS)
-    is_kept = np.array([policy.keeps(path) for path in paths], dtype=bool)
-    return np.where(products & ~is_kept, policy.weight.bytes, policy.unquantised.bytes)
+    is_quantised = products & ~_are_kept(paths, policy)
+    return np.where(is_quantised, policy.weight.bytes, policy.unquantised.bytes)
 
 
 def compute_dtypes(
     kind: NDArray[np.int16], paths: Sequence[str], policy: Precision
 ) -> NDArray[np.int8]:
-    """Compute dtype of rows by kind and module path: matrix rows the policy's compute dtype, all
-    others and the modules it keeps its activation dtype.
-
-    Attention multiplies activations: with mixed widths it runs in the activation dtype.
+    """Compute dtype of rows by kind and module path: matrix rows the policy's compute dtype,
+    products of activations that of attention, all others and the modules it keeps its activation
+    dtype.
     """
-    mixed = policy.activation.bytes != policy.compute.bytes
-    dtype = np.full(len(kind), int(policy.activation), dtype=np.int8)
-    dtype[is_kind(kind, CONTRACTION_KINDS)] = int(policy.compute)
-    products = [int(k) for k in (*ATTENTION_KINDS, OperatorKind.BATCHED_GEMM)]
-    dtype[np.isin(kind, products)] = int(policy.activation if mixed else policy.compute)
-    is_kept = np.array([policy.keeps(path) for path in paths], dtype=bool)
-    dtype[is_kept] = int(policy.activation)
+    dtype = codes(len(kind), policy.activation)
+    dtype[is_kind(kind, PRODUCT_KINDS)] = policy.compute
+    dtype[is_kind(kind, ACTIVATION_PRODUCT_KINDS)] = policy.attention
+    dtype[_are_kept(paths, policy)] = policy.activation
     return dtype
+
+
+def _are_kept(paths: Sequence[str], policy: Precision) -> BoolArray:
+    return np.array([policy.keeps(path) for path in paths], dtype=bool)
 
 
 # -- lowering
