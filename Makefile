@@ -36,9 +36,9 @@ demo: $(VENV)/.core
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-## make quick        tests of the rooms below training, without torch and without processes (three minutes of one core)
+## make quick        tests of the rooms below training, without torch, processes and walks through the catalogue (three minutes of one core)
 quick: $(VENV)/.dev
-	QUICK=1 $(BIN)/python -m pytest -n 0 -q -m 'not torch' $(addprefix tests/,$(QUICK))
+	QUICK=1 $(BIN)/python -m pytest -n 0 -q -m 'not torch and not long' $(addprefix tests/,$(QUICK))
 
 ## make mutants      put 15 small faults each into three modules; their own tests must notice four in five
 mutants: $(VENV)/.dev

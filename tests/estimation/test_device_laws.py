@@ -13,6 +13,8 @@ from accelsim.errors import AccelsimError
 from accelsim.estimation.estimate_many import estimate_many
 from benchmarks import laws
 
+pytestmark = pytest.mark.long
+
 BATCHES = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 128, 512, 2048)
 
 

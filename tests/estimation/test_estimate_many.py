@@ -61,6 +61,7 @@ def assert_as_one_by_one(workload, device, execution, count):
         assert (columns["reason"][place] == "") == one.fits
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workload_name", workload_names())
 def test_every_catalogued_model_is_answered_as_one_by_one(workload_name):
     one = accelsim.estimate(workload_name, "l4")
