@@ -27,6 +27,7 @@ from accelsim.workloads.operator import OperatorKind as K
 
 FORMATS = len(Dtype)
 IDEAL = {
+    "cache_sharpness": 1e9,
     "m_half_count": 0.0,
     "n_half_count": 0.0,
     "k_half_count": 0.0,
@@ -119,9 +120,12 @@ def test_joined_arithmetic_and_sums_of_8_bits_take_vector_time() -> None:
 # -- memory
 
 
-def test_caches_hold_their_capacity_of_a_larger_set() -> None:
-    shares = bench().resident_shares(np.array([0.0, 0.75e6, 1e6, 1e8]))
-    assert shares[0] == pytest.approx([1.0, 1.0, 1.0, 0.01])
+def test_caches_hold_less_of_a_set_the_nearer_it_comes_to_their_size() -> None:
+    machine = bench(parameters(cache_sharpness=2.0))
+    shares = machine.resident_shares(np.array([0.0, 0.75e6, 1e6, 1e8]))
+    assert shares[0] == pytest.approx([1.0, 0.8, 0.5**0.5, 0.01], rel=1e-4)
+    hard = bench().resident_shares(np.array([0.75e6, 1e8]))
+    assert hard[0] == pytest.approx([1.0, 0.01])
 
 
 @pytest.mark.parametrize(

@@ -115,10 +115,14 @@ class CpuMachine:
         A set larger than a cache does not leave it at once: replacement that adapts to streams
         (re-reference interval prediction; Jaleel et al., ISCA 2010), as last-level caches have it,
         and random replacement keep a capacity's worth of it from one pass to the next, so that the
-        share falls as capacity over size.
+        share falls as capacity over size. Nor does a set as large as the cache stay whole, for its
+        lines compete with others for the sets their addresses hash to: the two ends join as
+        (1 + (size/capacity)^s)^(-1/s) with `cache_sharpness` s (estimate).
         """
         sizes = np.maximum(working_set_bytes, 1.0)
-        return np.minimum(self.level_capacity_bytes[:, None] / sizes[None, :], 1.0)
+        log_size = np.log(sizes[None, :] / self.level_capacity_bytes[:, None])
+        sharpness = self.values.cache_sharpness
+        return np.exp(-np.logaddexp(0.0, sharpness * log_size) / sharpness)
 
     def level_bytes(self, working_set_bytes: FloatArray, moved_bytes: FloatArray) -> FloatArray:
         """Bytes of a working set that move from each cache, innermost first, and from main memory:

@@ -50,6 +50,8 @@ class CpuParameters:
         main_memory_efficiency_fraction: Sustained over theoretical bandwidth, 0 to 1.
         core_memory_bytes_per_s: What one core can draw from main memory.
         cache_efficiency_fraction: Sustained over stated cache bandwidth, 0 to 1.
+        cache_sharpness: How sharply the share of a set that a cache holds falls where the set
+            outgrows it.
         part_cache_fraction: Share of the last cache that the operands of a part of a large batch
             take, 0 to 1.
         l1_bytes_per_cycle: Per core, where a profile does not state a bandwidth; l2 and l3
@@ -111,6 +113,7 @@ class CpuParameters:
     main_memory_efficiency_fraction: float
     core_memory_bytes_per_s: float
     cache_efficiency_fraction: float
+    cache_sharpness: float
     part_cache_fraction: float
     l1_bytes_per_cycle: float
     l2_bytes_per_cycle: float
