@@ -1,8 +1,8 @@
 """No test reads the folders or variables of whoever runs it, nor does a process that a test starts.
 Each worker has a temporary folder of its own: two calibrations, in tests or by a user, do not
 lock each other out. Properties are checked on 100 cases, or 10,000 (`make laws`), where a test does
-not say otherwise; `make quick` takes 20, and leaves out what needs torch, starts a process or goes through the whole
-catalogue (mark `long`).
+not say otherwise; `make quick` takes 20, and leaves out what needs torch, starts a process or goes
+through the whole catalogue (mark `long`).
 """
 
 from __future__ import annotations

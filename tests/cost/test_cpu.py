@@ -186,8 +186,8 @@ def test_weights_are_cold_when_together_they_exceed_the_last_cache():
     layer = gemm(1, 4096, 4096)  # 64 MiB
     many = concatenate([layer] * 4)
     assert cost_cpu(many, XEON).bytes[0] == pytest.approx(layer.weight_bytes[0], rel=1e-8)
-    # alone they fill two thirds of it
-    assert cost_cpu(layer, XEON).bytes[0] == 0.0
+    # alone they fill two thirds of it, and some lines lose their place to others
+    assert 0.0 < cost_cpu(layer, XEON).bytes[0] < 0.22 * layer.weight_bytes[0]
 
 
 def test_servers_keep_their_heap():
@@ -259,7 +259,7 @@ def test_parts_of_a_batch_read_weights_again_and_stay_in_cache():
         for values in (cpu_parameters(), in_one())
     )
     assert split.memory_s < 0.5 * whole.memory_s
-    assert 0.0 <= split.bytes < 0.1 * whole.bytes
+    assert 0.0 < split.bytes < 0.1 * whole.bytes
     step = row(OperatorKind.OPTIMIZER, (last, 1), read=4 * last, write=4 * last, flop=last)
     alone = [
         replace(step, phase=np.full(1, int(Phase.OPTIMIZER), dtype=np.int8)),
@@ -302,9 +302,8 @@ def test_memory_traffic_is_what_the_last_cache_does_not_hold():
     small, large = (add(round(share * last / 12)) for share in (0.5, 4.0))
     table = cost_cpu(concatenate([small, large]), XEON, Execution.GRAPH, in_one())
     reach = large.bytes[0] - table.bytes[1]
-    assert table.bytes[0] == 0.0
-    # the second caches of all cores hold a little more than the last one
-    assert last <= reach == pytest.approx(XEON.core_count.value * 2 * 2**20)
+    assert 0.0 < table.bytes[0] < 0.2 * small.bytes[0]
+    assert 0.95 * last <= reach <= 1.05 * last
 
 
 @pytest.mark.parametrize("name", NAMES)
