@@ -23,7 +23,7 @@ from accelsim import catalog
 from accelsim.claims.claim import EXACT, Reading
 from accelsim.errors import InputError, UnknownNameError
 from accelsim.files.datafile import read_yaml
-from accelsim.hardware.sourced import FrozenModel
+from accelsim.hardware.sourced import FrozenModel, value_of
 from accelsim.plain import Document, Values
 
 _FILE = Path(__file__).with_name("scenarios.yaml")
@@ -87,15 +87,11 @@ def scenario_readings(scenario: ReadingScenario) -> Iterator[Reading]:
         yield _reading(scenario, scenario.name, dict(scenario.run), scenario.expected)
         return
     ((key, values),) = scenario.sweep.items()
-    expected = (
-        scenario.expected
-        if isinstance(scenario.expected, list)
-        else [scenario.expected] * len(values)
-    )
-    for value, figure in zip(values, expected, strict=True):
-        yield _reading(
-            scenario, f"{scenario.name}, {key} {value}", {**scenario.run, key: value}, figure
-        )
+    expected = scenario.expected
+    figures = expected if isinstance(expected, list) else [expected] * len(values)
+    for value, figure in zip(values, figures, strict=True):
+        name = f"{scenario.name}, {key} {value}"
+        yield _reading(scenario, name, {**scenario.run, key: value}, figure)
 
 
 def _reading(spec: ReadingScenario, name: str, run: Document, expected: Any) -> Reading:
@@ -154,14 +150,15 @@ def _device_figure(figure: str, device: str) -> float | None:
     """A field of a profile by its path, or a peak, a peak per watt, lanes, or the ridge."""
     profile: Any = catalog.device(device)
     head, _, format_name = figure.partition(".")
-    if head in {"peak", "peak_per_w", "ridge"}:
+    divisors = {
+        "peak": 1.0,
+        "peak_per_w": value_of(profile.power.limit_w, None),
+        "ridge": profile.memory_bandwidth_bytes_per_s,
+    }
+    if head in divisors:
         peaks = {dtype.label: rate for dtype, rate in profile.peak_flop_per_s.items()}
-        divisor = 1.0
-        if head == "peak_per_w":
-            divisor = profile.power.limit_w.value
-        elif head == "ridge":
-            divisor = profile.memory_bandwidth_bytes_per_s
-        return float(peaks[format_name] / divisor)
+        divisor = divisors[head]
+        return None if divisor is None else float(peaks[format_name] / divisor)
     if head == "lanes":
         return float(profile.sm_count.value * profile.lanes_per_sm.value)
     value = attrgetter(figure)(profile)

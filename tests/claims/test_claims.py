@@ -7,7 +7,7 @@ import pytest
 import accelsim
 from accelsim.claims.claim import Reading, Verdict, judge
 from accelsim.claims.run import _CHECKS, _gallery, run_claim, timed_claim
-from accelsim.claims.scenarios import claim_ids, claim_scenario
+from accelsim.claims.scenarios import claim_ids, claim_scenario, scenario_figure
 from accelsim.errors import InputError, UnknownNameError
 from accelsim.estimation.options import options_and_price
 from accelsim.estimation.resolution import resolve
@@ -134,6 +134,11 @@ def test_scenarios_are_runs_that_options_allow():
                     except InputError as error:
                         refused[name, one.name] = str(error)
     assert set(refused) == {("S47", "CPU in images/s")}
+
+
+def test_a_peak_per_watt_is_unknown_where_the_power_is():
+    assert scenario_figure({"figure": "device.peak_per_w.fp32", "device": "apple-m1-max"}) is None
+    assert scenario_figure({"figure": "device.peak_per_w.fp32", "device": "t4"}) > 1e10
 
 
 def test_a_reading_of_a_claim_is_what_an_estimate_says():
