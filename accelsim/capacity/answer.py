@@ -10,6 +10,7 @@ from typing import ClassVar
 import accelsim
 from accelsim.capacity.candidates import OWNED
 from accelsim.capacity.scenario import Scenario
+from accelsim.economics.result import JOULES_PER_KWH
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.quantity import decimal, usd
@@ -299,4 +300,4 @@ def _embodied(fleet: FleetAnswer) -> str:
 
 def _kwh(fleet: FleetAnswer) -> str:
     energy = fleet.energy_j_per_month
-    return "unknown energy" if energy is None else f"{decimal(energy / 3.6e6)} kWh"
+    return "unknown energy" if energy is None else f"{decimal(energy / JOULES_PER_KWH)} kWh"

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
 
 from accelsim import catalog
 from accelsim.capacity.hardware_asked import CandidateHardware, Owned
-from accelsim.economics.carbon import grid_kgco2e_per_kwh, pue_ratio
+from accelsim.economics.carbon import CarbonBasis, grid_kgco2e_per_kwh, pue_ratio
 from accelsim.economics.offer import Offer, Quote
 from accelsim.economics.price import PriceBook, unused_own
 from accelsim.errors import InvalidValueError, UnknownNameError
@@ -57,7 +56,7 @@ class Candidate:
 
 def candidates(
     hardware: CandidateHardware,
-    basis: Any,
+    basis: CarbonBasis,
     residency: Sequence[str] = (),
     keeps_kinds: bool = False,
 ) -> tuple[list[Candidate], list[str]]:
@@ -134,7 +133,7 @@ def _undominated(
     """The cheapest of those that differ in price alone: same devices, site and carbon, in one
     provider, and all in regions where they must be or not.
     """
-    best: dict[Any, Candidate] = {}
+    best: dict[tuple[object, ...], Candidate] = {}
     for anywhere in matching:
         candidate = replace(anywhere, is_resident=_is_in(anywhere, residency))
         same = (
@@ -159,11 +158,11 @@ def _check_patterns(field: str, patterns: Iterable[str], known_names: set[str]) 
             raise UnknownNameError(field, pattern, sorted(known_names), remedy)
 
 
-def _device_names(names_given: Iterable[str], book: PriceBook) -> Iterator[str]:
+def _device_names(words: Iterable[str], book: PriceBook) -> Iterator[str]:
     """Names of devices, those of a class as far as they have prices; each once."""
     priced = {name: catalog.device(name) for name in book.devices}
     names: dict[str, None] = {}
-    for word in names_given:
+    for word in words:
         lower = word.lower()
         if lower in _CLASSES:
             chosen = [
@@ -180,13 +179,9 @@ def _of_word(profile: DeviceProfile) -> str:
     return profile.name if profile.instance is None else profile.whole_name
 
 
-def _instances(names_given: Iterable[str]) -> Mapping[str, set[str]]:
+def _instances(words: Iterable[str]) -> Mapping[str, set[str]]:
     """Cloud instances named, by their device, which then is bought in no other."""
-    profiles = [
-        catalog.device(name_given)
-        for name_given in names_given
-        if name_given.lower() not in _CLASSES
-    ]
+    profiles = [catalog.device(word) for word in words if word.lower() not in _CLASSES]
     instances_by_device: dict[str, set[str]] = {}
     for profile in profiles:
         if profile.instance is not None:
@@ -235,7 +230,7 @@ def _is_asked(hardware: CandidateHardware, book: PriceBook, offer: Offer) -> boo
     return is_wanted and any(book.is_in(offer, p.lower()) for p in hardware.regions)
 
 
-def _candidate(quote: Quote, name: str, basis: Any) -> Candidate | None:
+def _candidate(quote: Quote, name: str, basis: CarbonBasis) -> Candidate | None:
     """None for a part of a device."""
     offer = quote.offer
     device, count = _devices_of(offer, catalog.device(name))
@@ -255,6 +250,5 @@ def _devices_of(offer: Offer, device: DeviceProfile) -> tuple[str, float]:
     cores, socket_cores = offer.vcpu_count / offer.vcpus_per_core, device.core_count.value
     sockets = math.ceil(cores / socket_cores)
     cores_each = int(cores / sockets)
-    return (
-        device.name if cores_each == socket_cores else f"{device.name}@{cores_each}core"
-    ), float(sockets)
+    name = device.name if cores_each == socket_cores else f"{device.name}@{cores_each}core"
+    return name, float(sockets)

@@ -10,10 +10,11 @@ from accelsim.capacity import rent_or_buy
 from accelsim.capacity.answer import FleetAnswer, OfferCount
 from accelsim.capacity.candidates import OWNED
 from accelsim.capacity.certainty import Held, held, slack_fraction, together
-from accelsim.capacity.fleet_ways import SECONDS_PER_MONTH, Way, WayMaker
+from accelsim.capacity.fleet_ways import Way, WayMaker
 from accelsim.capacity.scenario import BatchJob, TrainingJob
 from accelsim.capacity.spares import up_probability
 from accelsim.economics.carbon import embodied_kgco2e
+from accelsim.economics.result import SECONDS_PER_MONTH
 from accelsim.plain import Document, Values
 
 _RANKS = ("tp", "pp", "ep")

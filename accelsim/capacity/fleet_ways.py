@@ -25,15 +25,12 @@ from accelsim.capacity.spares import spared_cover
 from accelsim.capacity.token_service import service_answers
 from accelsim.economics.bill import billed_usd
 from accelsim.economics.offer import Quote
-from accelsim.economics.result import HOURS_PER_YEAR
+from accelsim.economics.result import HOURS_PER_MONTH, JOULES_PER_KWH, SECONDS_PER_MONTH
 from accelsim.frozen import frozen
 from accelsim.plain import Values
 from accelsim.training.estimate import TrainingEstimate
 from accelsim.workloads.graph import FloatArray
 
-HOURS_PER_MONTH = HOURS_PER_YEAR / 12
-SECONDS_PER_MONTH = HOURS_PER_MONTH * 3600.0
-_JOULE_PER_KWH = 3.6e6
 #: Share of a price that is rounding.
 _ROUNDING = 1e-9
 #: Share of the objective that price decides among fleets of equal latency or time.
@@ -424,8 +421,7 @@ class WayMaker:
         for name, (use, limit) in self._limited(ways).items():
             if limit is not None:
                 uses[name], limits[name] = use(), float(limit)
-        goal = question.goal or self.scenario.objective
-        objective = self._objective(ways, goal)
+        objective = self._objective(ways, question.goal or self.scenario.objective)
         task = np.array([way.task for way in ways], dtype=np.int64)
         return FleetProblem(task, tasks, objective, uses, limits)
 
@@ -453,7 +449,7 @@ class WayMaker:
         energy, offer = way.energy_j_per_month, self.offer(way)
         if energy is None or offer.kgco2e_per_kwh is None:
             return None
-        return energy / _JOULE_PER_KWH * offer.pue_ratio * offer.kgco2e_per_kwh
+        return energy / JOULES_PER_KWH * offer.pue_ratio * offer.kgco2e_per_kwh
 
     def _power_w(self, way: Way) -> float:
         return (way.energy_j_per_month or 0.0) / SECONDS_PER_MONTH * self.offer(way).pue_ratio

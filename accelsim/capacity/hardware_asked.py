@@ -73,7 +73,7 @@ class Owned(Part):
     def hardware(self) -> OwnedHardware:
         """What owning it costs."""
         return OwnedHardware(
-            **{values.name: getattr(self, values.name) for values in fields(OwnedHardware)}
+            **{field.name: getattr(self, field.name) for field in fields(OwnedHardware)}
         )
 
 

@@ -19,7 +19,7 @@ from accelsim.economics.hosted import hosted_prices, street_price
 from accelsim.economics.offer import PRICE_KINDS
 from accelsim.economics.ownership import OwnedHardware
 from accelsim.economics.price import PriceBook
-from accelsim.economics.result import HOURS_PER_YEAR
+from accelsim.economics.result import HOURS_PER_MONTH, SECONDS_PER_MONTH
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import RunOptions
 from accelsim.frozen import frozen
@@ -31,8 +31,6 @@ from accelsim.serving.options import ServingOptions
 from accelsim.serving.result import ServingResult
 from accelsim.simulation.randomness import RandomStreams
 
-_HOURS_PER_MONTH = HOURS_PER_YEAR / 12
-_SECONDS_PER_MONTH = 3600.0 * _HOURS_PER_MONTH
 _MILLION = 1e6
 #: Requests whose mean lengths are taken where none are asked for.
 _DRAWN = 1000
@@ -135,7 +133,7 @@ def ways_to_serve(
     conditions = terms or Terms()
     result = find("cheapest", model, device, load, options, run).result
     drawn = replace(load, requests=load.requests or _DRAWN).columns(RandomStreams(0))
-    requests = (load.rate_per_s or 0.0) * _SECONDS_PER_MONTH
+    requests = (load.rate_per_s or 0.0) * SECONDS_PER_MONTH
     prompt, output = (
         requests * float(np.mean(lengths)) for lengths in (drawn.prompt_tokens, drawn.output_tokens)
     )
@@ -202,7 +200,7 @@ def _rented(result: ServingResult, device: DeviceProfile, tokens: float) -> Iter
             _, usd_per_hour, count, offer = min(
                 fleets, key=lambda fleet: (*fleet[:3], fleet[3].offer_id)
             )
-            month = usd_per_hour * _HOURS_PER_MONTH
+            month = usd_per_hour * HOURS_PER_MONTH
             subject = f"{count} x {offer.offer_id}, {kind.replace('_', ' ')}"
             as_of = offer.dated(kind)
             yield Way("rent", subject, month, _MILLION * month / tokens, as_of, offer.source)

@@ -26,7 +26,7 @@ from accelsim.simulation.randomness import RandomStreams
 
 @frozen
 class ReplicaLoad:
-    """What replicas are load to carry.
+    """What replicas are asked to carry.
 
     Attributes:
         rate_per_s: Requests per second of the whole service.
@@ -212,20 +212,20 @@ def sample_answer(work: Service | BatchJob, device: str, seed: int = 0) -> Sampl
     fits = np.isfinite(columns["latency_s"])
     if not fits[0]:
         return str(columns["reason"][0])
-    columns_fitting: dict[str, Any] = {name: columns[name][fits] for name in columns}
-    latency = np.maximum.accumulate(columns_fitting["latency_s"])
-    spread = np.log(columns_fitting["latency_high_s"] / columns_fitting["latency_s"]).max() / Z90
+    fitting: dict[str, Any] = {name: columns[name][fits] for name in columns}
+    latency = np.maximum.accumulate(fitting["latency_s"])
+    spread = np.log(fitting["latency_high_s"] / fitting["latency_s"]).max() / Z90
     idle_w = idle_power_w(catalog.device(device))
-    idle_j = (math.nan if idle_w is None else idle_w) / columns_fitting["throughput_per_s"]
-    energy = np.maximum(columns_fitting["energy_per_sample_j"] - idle_j, 0.0)
-    about: Document = {"max_batch": int(columns_fitting["batch"][-1]), "tp": 1}
+    idle_j = (math.nan if idle_w is None else idle_w) / fitting["throughput_per_s"]
+    energy = np.maximum(fitting["energy_per_sample_j"] - idle_j, 0.0)
+    about: Document = {"max_batch": int(fitting["batch"][-1]), "tp": 1}
     if "precision" in work.run:
         about["precision"] = work.run["precision"]
     limit, share = math.inf, 1.0
     if isinstance(work, Service):
         limit, share = work.targets.e2e_s or math.inf, work.targets.attainment_fraction
     return SampleAnswer(
-        BatchTimes(tuple(columns_fitting["batch"].tolist()), tuple(latency.tolist())),
+        BatchTimes(tuple(fitting["batch"].tolist()), tuple(latency.tolist())),
         float(spread),
         None if np.isnan(energy).any() else idle_w,
         tuple(energy.tolist()),

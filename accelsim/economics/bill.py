@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, astuple
 
-from accelsim.economics.result import HOURS_PER_YEAR, SECONDS_PER_HOUR, require
+from accelsim.economics.result import SECONDS_PER_HOUR, SECONDS_PER_MONTH, require
 from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
-
-_SECONDS_PER_MONTH = HOURS_PER_YEAR / 12 * SECONDS_PER_HOUR
 
 
 def billed_usd(
@@ -133,7 +131,7 @@ class Bill:
             compute_usd=rented * work,
             overhead_usd=rented * (self._usd(used_s + lost_s) - work),
             committed_usd=committed_usd_per_hour * period / SECONDS_PER_HOUR,
-            storage_usd=storage_usd_per_month * period / _SECONDS_PER_MONTH,
+            storage_usd=storage_usd_per_month * period / SECONDS_PER_MONTH,
             egress_usd=self.egress_gb * self.egress_usd_per_gb,
         )
 

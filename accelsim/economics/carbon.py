@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Literal
 
-from accelsim.economics.result import HOURS_PER_YEAR, SECONDS_PER_HOUR, require
+from accelsim.economics.result import HOURS_PER_YEAR, JOULES_PER_KWH, SECONDS_PER_HOUR, require
 from accelsim.errors import InvalidValueError
 from accelsim.files.csvfile import csv_rows
 from accelsim.files.prices import prices_folder
 
 CarbonBasis = Literal["location", "market"]
-_JOULE_PER_KWH = 3.6e6
 _GRAM_PER_KG = 1e3
 _SECONDS_PER_YEAR = HOURS_PER_YEAR * SECONDS_PER_HOUR
 #: Making a server: least and most of 48 Dell and HPE servers (Boavizta, environmental-footprint
@@ -44,7 +43,7 @@ def carbon_kgco2e(energy_j: float, kgco2e_per_kwh: float, pue_ratio: float = 1.0
     require("energy_j", energy_j)
     require("kgco2e_per_kwh", kgco2e_per_kwh)
     require("pue_ratio", pue_ratio, 1)
-    return energy_j / _JOULE_PER_KWH * pue_ratio * kgco2e_per_kwh
+    return energy_j / JOULES_PER_KWH * pue_ratio * kgco2e_per_kwh
 
 
 def embodied_kgco2e(

@@ -21,8 +21,7 @@ from accelsim.plain import grouped
 def cheapest_cover(
     places: Sequence[int], costs: Sequence[float], needed: int, spare: int = 0
 ) -> tuple[int, ...] | None:
-    """Instances of each kind with the least cost that have places enough (Gilmore & Gomory,
-    Operations Research 14(6), 1966, section 3).
+    """Instances of each kind with the least cost that have places enough.
 
     Args:
         places: Replicas that an instance of each kind holds, >= 0.
@@ -47,9 +46,8 @@ def _total(counts: Sequence[int], costs: Sequence[float]) -> float:
 def _cover(
     places: Sequence[int], costs: Sequence[float], largest: int, needed: int
 ) -> tuple[int, ...]:
-    """The cheapest instances of at most `largest` places each with at least so many in all.
-
-    Gilmore & Gomory, Operations Research 14(6), 1966, section 3.
+    """The cheapest instances of at most `largest` places each with at least so many in all:
+    a knapsack function (Gilmore & Gomory, Operations Research 14(6), 1966).
     """
     kinds = [kind for kind, place_count in enumerate(places) if 0 < place_count <= largest]
     cheapest = min(kinds, key=lambda kind: (costs[kind] / places[kind], -places[kind]))

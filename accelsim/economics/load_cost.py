@@ -10,10 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from accelsim.economics.result import HOURS_PER_YEAR, SECONDS_PER_HOUR
+from accelsim.economics.result import HOURS_PER_MONTH, SECONDS_PER_MONTH
 from accelsim.frozen import frozen
-
-HOURS_PER_MONTH = HOURS_PER_YEAR / 12
 
 
 @frozen
@@ -65,11 +63,10 @@ def load_cost(option: LoadOption, load_per_s: float, utilisation_fraction: float
     capacity_per_s = option.rate_per_s * utilisation_fraction
     count = max(1, math.ceil(load_per_s / capacity_per_s - 1e-9))
     monthly = option.fixed_usd_per_month + count * option.usd_per_hour * HOURS_PER_MONTH
-    results_per_month = load_per_s * SECONDS_PER_HOUR * HOURS_PER_MONTH
     return LoadCost(
         count * option.devices,
         monthly,
-        1e3 * monthly / results_per_month,
+        1e3 * monthly / (load_per_s * SECONDS_PER_MONTH),
         count * capacity_per_s / load_per_s - 1,
     )
 

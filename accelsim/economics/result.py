@@ -15,7 +15,10 @@ from accelsim.workloads.graph import FloatArray
 
 #: Hours of a Julian year, 365.25 days.
 HOURS_PER_YEAR = 8766.0
+HOURS_PER_MONTH = HOURS_PER_YEAR / 12
 SECONDS_PER_HOUR = 3600.0
+SECONDS_PER_MONTH = HOURS_PER_MONTH * SECONDS_PER_HOUR
+JOULES_PER_KWH = 3.6e6
 F = TypeVar("F", float, FloatArray)
 
 

@@ -86,10 +86,8 @@ def _page_points(folder: Path, columns: Sequence[str], count: int) -> pd.DataFra
     """Points that a page takes in: all, or some drawn at random and those its words rest on."""
     import pandas as pd
 
-    if "latency_s" not in columns:  # answers of other commands have other figures
-        names, is_estimate = columns, False
-    else:
-        names, is_estimate = [name for name in _COLUMNS if name in columns], True
+    is_estimate = "latency_s" in columns  # answers of other commands have other figures
+    names = [name for name in _COLUMNS if name in columns] if is_estimate else columns
     is_all = count <= _MOST_POINTS
     drawn = np.arange(count)
     if not is_all:

@@ -20,6 +20,7 @@ import accelsim
 from accelsim import catalog
 from accelsim.catalog import workloads as workload_catalog
 from accelsim.economics.device_price import PriceChoice, device_price
+from accelsim.economics.result import usd_per_million_tokens
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
 from accelsim.estimation.options import ModelOptions, RunOptions
 from accelsim.files.datafile import read_text
@@ -55,7 +56,6 @@ _SERVED = (
     *("energy_kwh_per_month", "carbon_kgco2e_per_month"),
 )
 _TRAINED = ("iteration_s", "tokens_per_s", "mfu_fraction", "memory_bytes")
-_PER_MILLION = 1e6
 
 
 @frozen(repr=False)
@@ -391,8 +391,8 @@ def _trained(check: LineCheck, case: _Case) -> LineCheck:
     metrics = {name: metric for name, metric in result.metrics.items() if name in _TRAINED}
     usd_per_hour, tokens_per_s = case.usd_per_hour(devices), result.tokens_per_s
     if usd_per_hour is not None and tokens_per_s:
-        usd_per_million_tokens = usd_per_hour / 3600.0 / tokens_per_s * _PER_MILLION
-        metrics["cost_usd_per_million_tokens"] = Metric(usd_per_million_tokens)
+        usd = usd_per_million_tokens(usd_per_hour, tokens_per_s)
+        metrics["cost_usd_per_million_tokens"] = Metric(usd)
     return replace(
         check,
         notes=(*check.notes, *result.warnings),

@@ -13,6 +13,7 @@ from accelsim.capacity.assignment import Assignment, of_rows
 from accelsim.capacity.plan import plan
 from accelsim.capacity.scenario import Scenario, Service
 from accelsim.catalog.workloads import workload
+from accelsim.economics.result import JOULES_PER_KWH
 from accelsim.errors import InputError, InvalidValueError
 from accelsim.files.datafile import read_json, read_mapping, read_text
 from accelsim.frozen import frozen
@@ -26,7 +27,6 @@ from accelsim.serving.serve import serve
 
 #: What is not told apart where no other share is said.
 TOLERANCE = 0.01
-_JOULES_PER_KWH = 3.6e6
 #: Probabilities that limits of time hold.
 _TIMES = ("ttft_p99_s", "tpot_p99_s")
 _HELD = ("slo_probability", "deadline_probability")
@@ -327,7 +327,7 @@ def _plan_figures(best: Values) -> dict[str, float | None]:
     probabilities = [best[name] for name in _HELD if best[name] is not None]
     return {
         **_figures(best, _OF_PLAN),
-        "energy_kwh_per_month": None if energy is None else energy / _JOULES_PER_KWH,
+        "energy_kwh_per_month": None if energy is None else energy / JOULES_PER_KWH,
         "risk_fraction": 1.0 - min(probabilities) if probabilities else None,
     }
 

@@ -36,7 +36,6 @@ class LineOption:
         kind: One of `KINDS`.
         choices: Its values in the newest list; all where empty.
         versions: Versions whose list has it; all where empty.
-        is_scaled: Whether a whole number may end in k, K, m, M ...
     """
 
     name: str

@@ -9,7 +9,8 @@ from dataclasses import asdict, replace
 
 import numpy as np
 
-from accelsim.economics.load_cost import HOURS_PER_MONTH, LoadOption, cheapest_range, load_cost
+from accelsim.economics.load_cost import LoadOption, cheapest_range, load_cost
+from accelsim.economics.result import HOURS_PER_MONTH
 from accelsim.plain import Document
 from accelsim.quantity import number
 from accelsim.report.page import Section, figure, trace

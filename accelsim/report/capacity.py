@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from accelsim.economics.load_cost import HOURS_PER_MONTH, LoadOption
+from accelsim.economics.load_cost import LoadOption
+from accelsim.economics.result import HOURS_PER_MONTH, JOULES_PER_KWH
 from accelsim.plain import Document, Rows, Values
 from accelsim.quantity import say
 from accelsim.report.calculator import calculator_section
@@ -46,7 +47,6 @@ _FIGURES = (
 )
 #: Parameter that is changed -> what it is, and how its value is shown.
 _CHANGES = {"load_ratio": "load", "price_ratio": "price"}
-_JOULES_PER_KWH = 3.6e6
 #: What is said of an offer where its price stands beside it.
 _NAMES = "{count} x {device}"
 #: Rows of a plan that are tables as they are, with their headings.
@@ -104,7 +104,7 @@ def _fleets(rows: Rows) -> list[Document]:
     fleets = []
     for row in rows:
         energy_j = row.get("energy_j_per_month")
-        energy_kwh = None if energy_j is None else energy_j / _JOULES_PER_KWH
+        energy_kwh = None if energy_j is None else energy_j / JOULES_PER_KWH
         text = _fleet_text(row.get("offers", ()))
         fleets.append({**row, "energy_kwh": energy_kwh, "fleet": text})
     return fleets

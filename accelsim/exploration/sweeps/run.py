@@ -117,10 +117,8 @@ def sweep(
         with worker_pool(executor, workers or os.cpu_count() or 1) as crew:
             for batch, part in _finished(crew, todo, sweep_spec):
                 store.add(batch.name, part.content, batch.keys)
-                finished_count, error_count = (
-                    finished_count + len(batch.keys),
-                    error_count + part.error_count,
-                )
+                finished_count += len(batch.keys)
+                error_count += part.error_count
                 if report is not None:
                     report(finished_count, todo.finished_count + todo.count)
     wall = time.perf_counter() - start
