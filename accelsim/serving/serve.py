@@ -252,7 +252,11 @@ def _intervals(
                 min(*figures, metric.value / spread),
                 max(*figures, metric.value * spread),
             )
-    return {name: ends for name, ends in ranges.items() if ends[0] < ends[1]}
+    return {
+        name: (low, high)
+        for name, (low, high) in ranges.items()
+        if low < high and not math.isclose(low, high)  # which is rounding
+    }
 
 
 def simulate_plan(

@@ -71,6 +71,14 @@ def test_figures_carry_the_error_of_their_step_times():
         assert metric.level == 0.9
 
 
+@pytest.mark.parametrize("rate_per_s", [1, 3, 8])
+def test_rounding_is_no_interval(rate_per_s):
+    result = accelsim.serve(*PAIR, Arrivals(rate_per_s=rate_per_s, requests=30, **SHORT))
+    price = result.metrics["cost_usd_per_month"]  # the same however long a step takes
+    assert price.value > 0
+    assert price.low is None
+
+
 def test_an_interrupted_run_keeps_what_has_ended(monkeypatch):
     def stop(came, now_s):
         raise KeyboardInterrupt
