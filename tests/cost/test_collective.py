@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.catalog.clusters import cluster
-from accelsim.cost.collective import ALGORITHMS, Tiers, collective_costs, direct_all_reduce_s
+from accelsim.cost.collective import (
+    ALGORITHMS,
+    Tiers,
+    collective_costs,
+    collectives_s,
+    direct_all_reduce_s,
+)
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.cluster import Cluster, Node, Tier
 from accelsim.hardware.fabric import PLAIN, Fabric, Protocol
@@ -561,6 +567,19 @@ def test_protocols_start_once_and_copies_are_the_nearest_levels(kind):
     assert found.time_s[1] - found.time_s[0] == pytest.approx((max(network, node) + copied) * 1e9)
     assert found.log_sigma == 0.3
     assert found.protocol.tolist() == ["ll", "ll"]
+
+
+@pytest.mark.parametrize("kind", sorted(COLLECTIVE_KINDS))
+def test_groups_asked_together_take_what_each_takes_alone(kind):
+    groups = [RankGroup(*ranks) for ranks in ((4, 1), (4, 8), (1, 8), (32, 1), (4, 1), (2, 8))]
+    size, stride = np.array([(group.size, group.stride) for group in groups]).T
+    payload = np.linspace(1e3, 1e9, len(groups))
+    together, sigma = collectives_s(kind, payload, size, stride, SUPERPOD)
+    for place, group in enumerate(groups):
+        alone = collective_costs(kind, payload[place], group, SUPERPOD)
+        assert together[place] == pytest.approx(alone.time_s[0], rel=1e-12)
+        assert group.size == 1 or sigma[place] == alone.log_sigma
+    assert together[0] < together[1]  # the second group's ranks are of four nodes
 
 
 def test_the_link_that_binds_depends_on_the_payload():
