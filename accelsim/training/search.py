@@ -171,7 +171,8 @@ def _simulated_best(
         _row(setup, run, dynamic_j, usd_per_hour)
         for run, dynamic_j in zip(runs, fitting.energy_j[indices].tolist(), strict=True)
     ]
-    goals = np.array([[row[name] or 0.0 for name in _GOALS] for row in rows])
+    # plans whose times differ by rounding alone are ordered by memory
+    goals = np.array([[float(f"{row[name] or 0.0:.12g}") for name in _GOALS] for row in rows])
     order = np.lexsort(goals.T[::-1]).tolist()
     among_first = set(fastest.tolist())
     shown = [n for n in order if indices[n] in among_first or n == order[0]]

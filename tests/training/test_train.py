@@ -352,6 +352,15 @@ def test_a_search_finds_a_plan_that_fits_and_says_why_others_lose():
     assert result.iteration_s == pytest.approx(result.plans[0]["iteration_s"])
 
 
+def test_of_plans_that_are_as_fast_the_one_with_the_least_memory_comes_first():
+    """One microbatch runs the same passes under any schedule."""
+    result = accelsim.train("gpt2-xl", device="h100-sxm", gpus=8, global_batch=7, search=True)
+    best, *others = result.plans
+    as_fast = [p for p in others if p["iteration_s"] == pytest.approx(best["iteration_s"], 1e-12)]
+    assert "gpipe" in " ".join(p["plan"] for p in as_fast)
+    assert best["memory_bytes"] <= min(p["memory_bytes"] for p in as_fast) * (1 + 1e-9)
+
+
 def test_a_search_keeps_what_is_named_and_what_it_has_found_when_interrupted():
     calls = []
 
