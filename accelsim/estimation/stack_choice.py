@@ -91,14 +91,14 @@ def choose_execution(
         value = Execution.COMPILED  # calls take their time on GPUs alone
     if value in stack.paths:
         return Execution(stack.paths[value].launch)
-    _check_is_mode(value, options, stack)
+    _check_mode(value, options, stack)
     if value == Execution.COMPILED:  # asked of every device of a comparison
         return Execution(first_path.launch)
     reason = f"that is a mode of pytorch; its usual stack is {stack.name}"
     raise UnsupportedOperatorError(device.name, f"{value} execution", reason, "Leave it out.")
 
 
-def _check_is_mode(value: str, options: ModelOptions, stack: Stack) -> None:
+def _check_mode(value: str, options: ModelOptions, stack: Stack) -> None:
     """Refuse a mode that a version is too old for, or that a stack named beside it has not."""
     if value in stack.version.lacks_paths:
         allowed = f"one of {', '.join(stack.paths)}: {stack.label} has no {value} mode"

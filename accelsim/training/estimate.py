@@ -86,8 +86,7 @@ _OF_RUN: Mapping[str, tuple[float, float]] = {
 
 @frozen(repr=False)
 class TrainingEstimate(Result):
-    """What training takes; unknown figures are None, and times are None where a plan was not
-    costed.
+    """What training takes; unknown figures are None.
 
     Attributes:
         workload: Workload name.
@@ -308,7 +307,8 @@ def train(
     check_effect(options.model, setup.run)
     cost = device_price(setup.run.device, price)
     if not search:
-        plan = _chosen(plan, setup)
+        usual = {"recompute": setup.run.stack.recompute} | plan_fields
+        plan = plan_on(setup.device_count, usual)
         check_model(plan, setup.run.workload, setup.run.seq_len)
         return _estimate(setup, plan, cost, length, check_memory, record)
     if isinstance(plan, ParallelismPlan):
@@ -346,11 +346,6 @@ def _least_batch(plan_fields: Values, device_count: int) -> int:
     ranks = math.prod(plan_fields.get(name, 1) for name in ("tp", "pp", "cp"))
     copies = plan_fields.get("dp", device_count // max(ranks, 1))
     return max(int(copies * plan_fields.get("microbatch", 1)), 1)
-
-
-def _chosen(plan: ParallelismPlan | str | None, setup: TrainingSetup) -> ParallelismPlan:
-    usual = {} if isinstance(plan, ParallelismPlan) else {"recompute": setup.run.stack.recompute}
-    return plan_on(setup.device_count, usual | _plan_fields(plan))
 
 
 def _estimate(
