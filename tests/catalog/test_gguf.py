@@ -5,7 +5,6 @@ the keys that its converter writes, damaged files.
 from __future__ import annotations
 
 import struct
-import time
 
 import pytest
 
@@ -216,9 +215,7 @@ def test_a_header_takes_no_more_than_its_length(tmp_path):
     """A vocabulary of 400,000 words is gone over, and lists beyond all layers are not kept."""
     words = {"tokenizer.ggml.tokens": ["ab"] * 400_000}
     path = bad(tmp_path, gguf_bytes({**VALUES, **words}, llama_tensors(VALUES)))
-    began = time.process_time()
-    read_gguf(path)
-    assert time.process_time() - began < 0.5
+    assert read_gguf(path).values["tokenizer.ggml.tokens"] is None
     lists = {f"x.{number}": [1] * 4096 for number in range(250)}
     with pytest.raises(ProfileError, match="numbers in lists"):
         read_gguf(bad(tmp_path, gguf_bytes(lists, {})))

@@ -127,17 +127,13 @@ def sliced(
     sliced_axes = step.sizes("axes", axes)
     sliced_axes = list(range(len(first))) if sliced_axes is None else sliced_axes
     strides = step.sizes("steps", steps) or [1] * len(first)
-    for axis, *bounds in zip(sliced_axes, first, last, strides, strict=True):
-        x = _sliced_axis(x, axis, *bounds)
+    for axis, start, end, stride in zip(sliced_axes, first, last, strides, strict=True):
+        bounds = slice(start, end, stride)
+        if stride < 0:
+            index = torch.arange(x.shape[axis])[slice(start, end if end > -(2**31) else None)]
+            x, bounds = x.flip(axis), slice(0, len(index) or None, -stride)
+        x = x[(*[slice(None)] * (axis % x.dim()), bounds)]
     return x
-
-
-def _sliced_axis(x: Tensor, axis: int, start: int, end: int, stride: int) -> Tensor:
-    bounds = slice(start, end, stride)
-    if stride < 0:
-        index = torch.arange(x.shape[axis])[slice(start, end if end > -(2**31) else None)]
-        x, bounds = x.flip(axis), slice(0, len(index) or None, -stride)
-    return x[(*[slice(None)] * (axis % x.dim()), bounds)]
 
 
 @operator("Gather")
@@ -180,11 +176,10 @@ def pad(
     step: TorchStep,
     x: Tensor,
     pads: Tensor | None = None,
-    value: Tensor | None = None,
+    _value: Tensor | None = None,
     axes: Tensor | None = None,
 ) -> Tensor:
     """Before and after each axis."""
-    del value
     sizes = step.sizes("pads", pads) or []
     padded = [axis % x.dim() for axis in (range(x.dim()) if axes is None else sizes_of(axes))]
     if len(sizes) != 2 * len(padded):
@@ -200,33 +195,23 @@ def pad(
 
 @operator("Resize Upsample", 1, 2, 3)
 def resize(step: TorchStep, x: Tensor, *optional: Tensor | None) -> Tensor:
-    """Spatial axes to other sizes, given or by factors."""
-    rank, target = x.dim() - 2, _resized_shape(step, x, [*optional, None, None, None])
+    """Spatial axes to other sizes, given or by factors: inputs are regions (ignored), factors and
+    sizes, before version 11 factors alone.
+    """
+    is_old = step.node.operator == "Upsample" or step.opset < 11
+    factors, sizes = [*[None] * is_old, *optional, None, None, None][1:3]
+    axes, rank, target = step.get("axes") or range(x.dim()), x.dim() - 2, list(x.shape)
+    if sizes is not None and sizes.numel():
+        values: Iterable[float] = sizes_of(sizes)
+    else:
+        ratios = step.get("scales") if factors is None or factors.is_meta else factors.tolist()
+        values = (x.shape[axis] * ratio for axis, ratio in zip(axes, ratios or (), strict=True))
+    for axis, value in zip(axes, values, strict=True):
+        target[axis] = int(value)
     if target[:2] != list(x.shape[:2]) or rank not in _LINEAR:
         raise step.refuse(f"resizes {list(x.shape)} to {target}: expected spatial axes alone")
     mode = {"linear": _LINEAR[rank], "cubic": "bicubic"}.get(step.get("mode"), "nearest")
     return functional.interpolate(x, size=target[2:], mode=mode)
-
-
-def _resized_shape(step: TorchStep, x: Tensor, optional: list[Tensor | None]) -> list[int]:
-    """Sizes that inputs name: regions (ignored), factors and sizes; before version 11 factors
-    alone.
-    """
-    is_old = step.node.operator == "Upsample" or step.opset < 11
-    factors, sizes = (optional[0], None) if is_old else optional[1:3]
-    target, axes = list(x.shape), step.get("axes") or range(x.dim())
-    if sizes is not None and sizes.numel():
-        values: Iterable[float] = sizes_of(sizes)
-    else:
-        ratios = _ratios(step, factors)
-        values = (x.shape[axis] * ratio for axis, ratio in zip(axes, ratios, strict=True))
-    for axis, value in zip(axes, values, strict=True):
-        target[axis] = int(value)
-    return target
-
-
-def _ratios(step: TorchStep, factors: Tensor | None) -> list[float]:
-    return step.get("scales") or [] if factors is None or factors.is_meta else factors.tolist()
 
 
 # -- what is made of nothing
