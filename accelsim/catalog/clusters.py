@@ -94,16 +94,16 @@ def cluster_profile(name: str) -> ClusterProfile:
     return _entry(name, ClusterProfile)
 
 
-def cluster_sources(found: Cluster) -> dict[str, ClusterProfile | NodeProfile | Link]:
+def cluster_sources(built: Cluster) -> dict[str, ClusterProfile | NodeProfile | Link]:
     """The files that a cluster of the catalogue is made from, by name: itself, its node, its links.
 
     Every number in them has its source.
     """
     files: dict[str, ClusterProfile | NodeProfile | Link] = {}
-    if found.name in _paths("clusters"):
-        files[found.name] = cluster_profile(found.name)
-    files[found.node.name] = node(found.node.name)
-    for tier in found.tiers:
+    if built.name in _paths("clusters"):
+        files[built.name] = cluster_profile(built.name)
+    files[built.node.name] = node(built.node.name)
+    for tier in built.tiers:
         files[tier.link_name] = link(tier.link_name)
     return files
 

@@ -318,9 +318,8 @@ class Stack(FrozenModel, strict=False):
         """
         usual = _defaults()["sustained"].get(mode, {}).get(device_class)
         base = {} if usual is None else dict.fromkeys(("convolution", "product"), usual)
-        base |= (
-            {} if self.libraries_of is None else stack(self.libraries_of).ratios(device_class, mode)
-        )
+        if self.libraries_of is not None:
+            base |= stack(self.libraries_of).ratios(device_class, mode)
         return base | {
             entry.family: entry.time_ratio
             for entry in self.achieved

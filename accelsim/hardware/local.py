@@ -111,7 +111,7 @@ def parse_cpuinfo(cpuinfo: str, meminfo: str = "") -> CpuFacts | None:
     memory = re.search(r"MemTotal:\s+(\d+) kB", meminfo)
     return CpuFacts(
         model_name=processor.get("model name") or processor.get("CPU part") or "unknown CPU",
-        vendor=processor.get("vendor_id", processor.get("CPU implementer", "unknown")) or "unknown",
+        vendor=processor.get("vendor_id") or processor.get("CPU implementer") or "unknown",
         vcpu_count=len(entries),
         core_count=max(1, len(cores)),
         clock_hz=_clock_hz(processor),

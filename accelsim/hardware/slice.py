@@ -133,24 +133,20 @@ def slice_device(device: DeviceProfile, spec: SliceSpec, name: str) -> DevicePro
             "slice.of", device.name, "a CPU or GPU", "Boards of other classes are rented whole."
         )
     share = _Share(_compute_fraction(spec, counts, device.name), device.name)
-    memory = _memory(device, spec, share)
-    memory_fraction = memory.capacity_bytes.value / device.memory.capacity_bytes.value
-    is_gpu = isinstance(device, GpuProfile)
-    cache_share = _Share(memory_fraction, device.name) if is_gpu else share
-    changes = _common(device, name, share) | {
-        "memory": memory,
-        "on_chip": tuple(_level(level, device, share, cache_share) for level in device.on_chip),
-    }
+    memory, cache_share = _memory(device, spec, share), share
+    changes = _common(device, name, share) | {"memory": memory}
     if isinstance(device, CpuProfile):
-        changes["core_count"] = share.count(device.core_count)
-        changes["numa_node_count"] = share.count(device.numa_node_count)
-        changes["memory_channel_count"] = share.count(device.memory_channel_count)
+        for field in ("core_count", "numa_node_count", "memory_channel_count"):
+            changes[field] = share.count(getattr(device, field))
     else:
+        memory_fraction = memory.capacity_bytes.value / device.memory.capacity_bytes.value
+        cache_share = _Share(memory_fraction, device.name)
         rates = device.matrix_fp32_accumulate_flop_per_s
         changes["sm_count"] = share.count(device.sm_count)
         changes["l2_bytes"] = cache_share.number(device.l2_bytes)
         changes["matrix_fp32_accumulate_flop_per_s"] = share.rates(rates)
-    return device.model_copy(update=changes)
+    levels = [_level(level, device, share, cache_share) for level in device.on_chip]
+    return device.model_copy(update={**changes, "on_chip": tuple(levels)})
 
 
 @frozen

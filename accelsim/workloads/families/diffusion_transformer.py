@@ -86,9 +86,9 @@ def write_diffusion_transformer(
         with b.scope(f"transformer_blocks.{index}"):
             image, text = _joint_layer(b, (image, text), time, p, index < p.dual_layers, is_last)
     if p.single_layers:
-        places = [f"single_transformer_blocks.{index}" for index in range(p.single_layers)]
+        paths = [f"single_transformer_blocks.{index}" for index in range(p.single_layers)]
         both = b.concat([text, image])
-        both = b.repeated(both, places, partial(_single_layer, b, time=time, p=p))
+        both = b.repeated(both, paths, partial(_single_layer, b, time=time, p=p))
         image = b.part(both, *image.shape)
     image = _modulated(b, image, _modulation(b, time, 2, "norm_out"), "norm_out.norm")
     b.linear(image, _PATCH**2 * p.latent_channels, at="proj_out")

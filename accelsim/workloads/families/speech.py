@@ -190,7 +190,7 @@ def _contextualise(b: GraphBuilder, p: Wav2Vec2Parameters, x: Tensor) -> Tensor:
     batch, frames, width = x.shape
     with b.scope("pos_conv_embed.conv"):
         b.parameters(p.position_kernel)  # magnitudes of the weight norm
-        places = b.conv(
+        positions = b.conv(
             b.view(x, batch, width, frames),
             width,
             p.position_kernel,
@@ -198,8 +198,8 @@ def _contextualise(b: GraphBuilder, p: Wav2Vec2Parameters, x: Tensor) -> Tensor:
             groups=p.position_groups,
             bias=True,
         )
-        places = b.activation(b.part(places, batch, width, frames), "gelu")
-    x = b.add(x, b.view(places, batch, frames, width))
+        positions = b.activation(b.part(positions, batch, width, frames), "gelu")
+    x = b.add(x, b.view(positions, batch, frames, width))
     x = x if p.norm_first else b.layer_norm(x, at="layer_norm")
     attention = replace(p.attention, scaled="query")
     layer = encoder_layer(p, attention, "wav2vec2", norm_first=p.norm_first)

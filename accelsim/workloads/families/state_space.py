@@ -46,8 +46,8 @@ def write_state_space(b: GraphBuilder, p: StateSpaceParameters, shape: PassShape
     x = b.embedding(
         token_ids(b, shape.batch, length), p.vocab_size, p.hidden_size, at="backbone.embeddings"
     )
-    places = [f"backbone.layers.{index}" for index in range(p.layers)]
-    x = b.repeated(x, places, partial(_layer, b, mixer=p))
+    paths = [f"backbone.layers.{index}" for index in range(p.layers)]
+    x = b.repeated(x, paths, partial(_layer, b, mixer=p))
     x = b.rms_norm(x, at="backbone.norm_f")
     if b.phase is Phase.PREFILL:
         x = b.part(x, shape.batch, 1, p.hidden_size)
