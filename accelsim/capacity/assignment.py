@@ -154,9 +154,7 @@ def of_plan(plan: CapacityPlan) -> list[Assignment]:
         plan: The plan.
     """
     best = plan.recommended
-    if best is None:
-        return []
-    return of_rows(plan.scenario, best.placement)
+    return [] if best is None else of_rows(plan.scenario, best.placement)
 
 
 def of_rows(scenario: Scenario, rows: Sequence[Values]) -> list[Assignment]:
@@ -166,12 +164,8 @@ def of_rows(scenario: Scenario, rows: Sequence[Values]) -> list[Assignment]:
         scenario: What was asked.
         rows: The placement.
     """
-    tasks = {one.name: one for one in (*scenario.services, *scenario.jobs)}
-    found = []
-    for row in rows:
-        one = tasks[row.get("service") or row["job"]]
-        found.append(_placed(one, row))
-    return found
+    tasks = {task.name: task for task in (*scenario.services, *scenario.jobs)}
+    return [_placed(tasks[row.get("service") or row["job"]], row) for row in rows]
 
 
 def _placed(work: Service | TrainingJob | BatchJob, row: Values) -> Assignment:

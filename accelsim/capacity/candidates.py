@@ -13,7 +13,7 @@ from accelsim.capacity.hardware_asked import CandidateHardware, Owned
 from accelsim.economics.carbon import CarbonBasis, grid_kgco2e_per_kwh, pue_ratio
 from accelsim.economics.offer import Offer, Quote
 from accelsim.economics.price import PriceBook, unused_own
-from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.errors import InvalidValueError
 from accelsim.frozen import frozen
 from accelsim.hardware.profile import CpuProfile, DeviceProfile
 
@@ -74,8 +74,10 @@ def candidates(
         UnknownNameError: If there is no such device, provider or region.
     """
     book = PriceBook.load().with_discounts(hardware.discounts)
-    _check_patterns("provider", hardware.providers, {offer.provider for offer in book})
-    _check_patterns("region", hardware.regions, {offer.region for offer in book})
+    for provider in hardware.providers:
+        book.check_pattern("provider", provider)
+    for region in hardware.regions:
+        book.check_pattern("region", region)
     matching: list[Candidate] = []
     left_out: list[str] = []
     unpriced: list[str] = []
@@ -151,13 +153,6 @@ def _undominated(
     return list(best.values())
 
 
-def _check_patterns(field: str, patterns: Iterable[str], known_names: set[str]) -> None:
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern.lower()) for name in known_names):
-            remedy = "List them with: accelsim offers list"
-            raise UnknownNameError(field, pattern, sorted(known_names), remedy)
-
-
 def _device_names(words: Iterable[str], book: PriceBook) -> Iterator[str]:
     """Names of devices, those of a class as far as they have prices; each once."""
     priced = {name: catalog.device(name) for name in book.devices}
@@ -182,14 +177,12 @@ def _of_word(profile: DeviceProfile) -> str:
 def _instances(words: Iterable[str]) -> Mapping[str, set[str]]:
     """Cloud instances named, by their device, which then is bought in no other."""
     profiles = [catalog.device(word) for word in words if word.lower() not in _CLASSES]
-    instances_by_device: dict[str, set[str]] = {}
+    named: dict[str, set[str]] = {}
     for profile in profiles:
         if profile.instance is not None:
-            instances_by_device.setdefault(profile.whole_name, set()).add(profile.instance.name)
+            named.setdefault(profile.whole_name, set()).add(profile.instance.name)
     whole_devices = {profile.whole_name for profile in profiles if profile.instance is None}
-    return {
-        name: bought for name, bought in instances_by_device.items() if name not in whole_devices
-    }
+    return {name: bought for name, bought in named.items() if name not in whole_devices}
 
 
 def _quotes(

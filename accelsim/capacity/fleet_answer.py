@@ -37,7 +37,7 @@ def fleet_answer(maker: WayMaker, ways: Sequence[Way], *, is_sure: bool = False)
         cost_usd_per_month=float(sum(way.usd_per_month for way in ways)),
         energy_j_per_month=_total(way.energy_j_per_month for way in ways),
         carbon_kgco2e_per_month=_total(map(maker.carbon_of, ways)),
-        headroom_fraction=_headroom(maker, ways, sure),
+        headroom_fraction=float(min(_slack(maker, way, sure.get(way.task)) for way in ways)),
         placement=tuple(_placed(maker, way) for way in ways),
         slo_probability=None if services is None else services.middle,
         deadline_probability=None if jobs is None else jobs.middle,
@@ -106,11 +106,6 @@ def _up(maker: WayMaker, way: Way) -> float:
     kind = maker.offer(way).quote.kind
     up_fraction = maker.scenario.reliability.up_fraction(kind)
     return up_probability(way.instance_count, spare, up_fraction)
-
-
-def _headroom(maker: WayMaker, ways: Sequence[Way], odds: Mapping[int, Held]) -> float:
-    """How much slower than predicted everything may be."""
-    return float(min(_slack(maker, way, odds.get(way.task)) for way in ways))
 
 
 def _slack(maker: WayMaker, way: Way, odds: Held | None) -> float:
@@ -234,7 +229,7 @@ def ways_to_own(maker: WayMaker, way: Way) -> list[Document]:
         rent_or_buy.Demand(way.devices, power_w, prompt, output),
         rent_or_buy.Terms(),
     )
-    rows = [{"service": service.name, **way_to_own.to_dict(), "reason": ""} for way_to_own in ways]
+    rows = [{"service": service.name, **own.to_dict(), "reason": ""} for own in ways]
     none = dict.fromkeys(("of", "usd_per_month", "usd_per_million_tokens", "as_of", "source"))
     without_price: Document = {"service": service.name, "way": "none", **none}
     return rows + [{**without_price, "reason": text} for text in lacks]

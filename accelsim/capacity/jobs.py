@@ -210,7 +210,7 @@ def batch_rate(job: BatchJob, device: str) -> tuple[SampleAnswer, float] | str:
 
 def batch_on(
     job: BatchJob,
-    answer_and_rate: tuple[SampleAnswer, float],
+    each: tuple[SampleAnswer, float],
     count: int,
     mtbf_s: float | None,
     lost_s: float,
@@ -219,12 +219,12 @@ def batch_on(
 
     Args:
         job: The job.
-        answer_and_rate: How one device answers, and how many a second.
+        each: How one device answers, and how many a second.
         count: Devices.
         mtbf_s: Mean time between failures of any instance; None for none.
         lost_s: Time that a failure costs.
     """
-    answer, rate = answer_and_rate
+    answer, rate = each
     work = job.samples / (rate * count)
     energy = None
     if answer.idle_w is not None:

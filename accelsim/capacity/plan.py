@@ -68,10 +68,11 @@ def plan(
     Raises:
         InputError: If a field is wrong, a name is unknown, or no offer matches.
     """
-    question = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
-    for task in (*question.services, *question.jobs):
+    if not isinstance(scenario, Scenario):
+        scenario = load_scenario(scenario)
+    for task in (*scenario.services, *scenario.jobs):
         workload(task.model)
-    planner = _Planner(question, report or (lambda *_: None))
+    planner = _Planner(scenario, report or (lambda *_: None))
     return planner.best_alone() if best_alone else planner.answer()
 
 

@@ -130,7 +130,6 @@ def ways_to_serve(
     Raises:
         InputError: If a name or choice is wrong or nothing meets the targets.
     """
-    conditions = terms or Terms()
     result = find("cheapest", model, device, load, options, run).result
     drawn = replace(load, requests=load.requests or _DRAWN).columns(RandomStreams(0))
     requests = (load.rate_per_s or 0.0) * SECONDS_PER_MONTH
@@ -146,7 +145,7 @@ def ways_to_serve(
         profile,
         _rented(result, profile, output),
         Demand(result.devices, power_w, prompt, output),
-        conditions,
+        terms or Terms(),
     )
     is_rented = any(way.way == "rent" for way in ways)
     notes = () if is_rented else (f"no offer of {profile.name} may be chosen",)

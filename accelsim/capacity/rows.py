@@ -106,8 +106,7 @@ def _is_tied(maker: WayMaker, ways: Sequence[Way], row: Document, best: FleetAns
         sigmas = mine = {"": 0.0}
     classes = {str(device(name).device_class) for name in (*sigmas, *mine) if name}
     costs = (float(row["cost_usd_per_month"]), best.cost_usd_per_month)
-    spreads = (max(sigma_by_device.values()) for sigma_by_device in (sigmas, mine))
-    pairs = zip(costs, spreads, strict=True)
+    pairs = zip(costs, (max(sigmas.values()), max(mine.values())), strict=True)
     return is_tie(*pairs, is_alike=len(classes) <= 1)
 
 

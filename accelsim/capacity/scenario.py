@@ -141,9 +141,9 @@ class Service(Part):
     @model_validator(mode="after")
     def _says_once(self) -> Service:
         lengths = ("prompt", "output", "session", "prefix_tokens")
-        lengths_given = [name for name in lengths if getattr(self, name)]
-        if self.trace is not None and lengths_given:
-            raise ValueError(f"trace has the lengths of the requests: leave {lengths_given[0]} out")
+        given = [name for name in lengths if getattr(self, name)]
+        if self.trace is not None and given:
+            raise ValueError(f"trace has the lengths of the requests: leave {given[0]} out")
         if "precision" in self.run and self.precision:
             raise ValueError("precision stands in run, too: give it once")
         return self
@@ -241,12 +241,10 @@ class TrainingJob(_Job):
     @field_validator("run")
     @classmethod
     def _is_of_run(cls, run: Values) -> Values:
-        plan_fields = sorted(
-            {plan_field.name for plan_field in fields(ParallelismPlan)} & run.keys()
-        )
-        if plan_fields:
-            written = f"{plan_fields[0]}={run[plan_fields[0]]}"
-            raise ValueError(f'{plan_fields[0]} is a field of the plan; give plan: "{written}"')
+        names = sorted({field.name for field in fields(ParallelismPlan)} & run.keys())
+        if names:
+            written = f"{names[0]}={run[names[0]]}"
+            raise ValueError(f'{names[0]} is a field of the plan; give plan: "{written}"')
         return run
 
     @model_validator(mode="after")
@@ -350,10 +348,9 @@ def _refuses_by_name(model: type[_M]) -> type[_M]:
         try:
             validate(self, **values)
         except ValidationError as error:
-            problems_found = error.errors(include_url=False)
             problems = [
                 f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-                for problem in problems_found
+                for problem in error.errors(include_url=False)
             ]
             raise ProfileError("scenario", problems) from None
 

@@ -101,9 +101,9 @@ class TokenAnswer:
                 # as many times slower, a service is one of as much more load and tighter limits
                 ratio = math.exp(load.z * self.log_sigma)
                 search.too_few = max(search.too_few, int(ratio * usual.too_few))
-            for other, search_known in self.searches.items():
+            for other, known in self.searches.items():
                 if other.z <= load.z and other.rate_per_s <= load.rate_per_s:
-                    search.too_few = max(search.too_few, search_known.too_few)
+                    search.too_few = max(search.too_few, known.too_few)
             self.searches[load] = search
         return self.searches[load]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import mul
 
 from accelsim.economics.carbon import site_kgco2e_per_kwh
 from accelsim.economics.device_price import DevicePrice, PriceChoice, device_price, device_quotes
@@ -36,11 +37,7 @@ def cheapest_cover(
         _cover(places, costs, largest, needed + spare * largest)
         for largest in sorted(set(places) - {0})
     ]
-    return min(covers, key=lambda counts: _total(counts, costs), default=None)
-
-
-def _total(counts: Sequence[int], costs: Sequence[float]) -> float:
-    return sum(count * cost for count, cost in zip(counts, costs, strict=True))
+    return min(covers, key=lambda counts: sum(map(mul, counts, costs)), default=None)
 
 
 def _cover(

@@ -181,15 +181,19 @@ class PriceBook:
         if wanted is not None:
             offers = [offer for offer in offers if offer.usd_per_hour(wanted) is not None]
         if provider is not None:
-            self._check_pattern("provider", provider)
+            self.check_pattern("provider", provider)
             offers = [offer for offer in offers if fnmatchcase(offer.provider, provider.lower())]
         if region is not None:
-            self._check_pattern("region", region)
+            self.check_pattern("region", region)
             offers = [offer for offer in offers if self.is_in(offer, region.lower())]
         return tuple(offers)
 
-    def _check_pattern(self, field: Literal["provider", "region"], pattern: str) -> None:
-        """Refuse a pattern that no offer matches."""
+    def check_pattern(self, field: Literal["provider", "region"], pattern: str) -> None:
+        """Refuse a provider or region, or a pattern of them, that no offer is of.
+
+        Raises:
+            UnknownNameError: If none is.
+        """
         names = {offer.provider if field == "provider" else offer.region for offer in self._offers}
         if not any(fnmatchcase(name, pattern.lower()) for name in names):
             raise UnknownNameError(field, pattern, sorted(names), _LIST_THEM)

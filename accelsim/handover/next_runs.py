@@ -134,14 +134,15 @@ def measure_next(
         raise InvalidValueError("runs", runs, f"1 to {_MOST_RUNS}")
     if months <= 0:
         raise InvalidValueError("months", months, "a number above 0")
-    question = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+    if not isinstance(scenario, Scenario):
+        scenario = load_scenario(scenario)
     if learned is not None:
         read_learned(learned)  # refused here, not by each device
-        question = _with_learned(question, str(learned))
-    planned = plan(question, report=report)
+        scenario = _with_learned(scenario, str(learned))
+    planned = plan(scenario, report=report)
     if planned.recommended is None:
         remedy = "accelsim plan says what would have to give."
-        raise InvalidValueError("scenario", question.name, "one that some fleet carries", remedy)
+        raise InvalidValueError("scenario", scenario.name, "one that some fleet carries", remedy)
     fleets = [planned.recommended, *planned.alternatives]
     alternatives = _alternatives(fleets)
     candidates = [_run(planned.scenario, fleet) for fleet in fleets]
@@ -154,8 +155,8 @@ def measure_next(
         months=months,
         alternatives=tuple(_row(fleet) for fleet in fleets),
         runs=tuple(candidates[index] for index in chosen),
-        inputs={"scenario": question.name, "learned": None if learned is None else str(learned)},
-        provenance=Provenance(__version__, question.seed),
+        inputs={"scenario": scenario.name, "learned": None if learned is None else str(learned)},
+        provenance=Provenance(__version__, scenario.seed),
         warnings=planned.warnings,
     )
 

@@ -103,10 +103,7 @@ def compute(batch: PointBatch) -> Part:
 
     start = time.process_time()
     parts = [_with_asked(_answered(group), group, batch.asked) for group in batch.groups]
-    columns = {
-        name: np.concatenate([columns_of_group[name] for columns_of_group in parts])
-        for name in parts[0]
-    }
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     keys = pa.array([key.hex() for key in batch.keys], pa.string())
     table = pa.table({"point": keys} | {name: _arrow(columns[name]) for name in columns})
     sink = pa.BufferOutputStream()
@@ -123,10 +120,10 @@ def _arrow(column: NDArray[Any]) -> pa.Array:
     return pa.array(column, from_pandas=column.dtype.kind == "f")
 
 
-def _with_asked(columns: Values, group: PointGroup, asked_fields: Mapping[str, bool]) -> Document:
+def _with_asked(columns: Values, group: PointGroup, asked: Mapping[str, bool]) -> Document:
     shared = {
         _ASKED + name: np.repeat(_column(group.fields.get(name), is_number=is_number), group.count)
-        for name, is_number in asked_fields.items()
+        for name, is_number in asked.items()
     }
     return {**columns, **shared}
 

@@ -102,22 +102,18 @@ def points(
     parts = part_paths(Path(folder))
     conditions = [word.partition("=") for word in where.split(",") if word]
     with _readable(folder):
-        stored_columns = pq.read_schema(parts[0]).names
-        names = (
-            stored_columns if columns is None else [name.removesuffix(_LARGE) for name in columns]
-        )
-        _known(stored_columns, *names, *(name for name, _, _ in conditions))
-        needed_columns = list(dict.fromkeys([*names, *(name for name, _, _ in conditions)]))
-        frame: pd.DataFrame = pq.read_table(parts, columns=needed_columns).to_pandas(
+        listed = pq.read_schema(parts[0]).names
+        names = listed if columns is None else [name.removesuffix(_LARGE) for name in columns]
+        needed = list(dict.fromkeys([*names, *(name for name, _, _ in conditions)]))
+        _known(listed, *needed)
+        frame: pd.DataFrame = pq.read_table(parts, columns=needed).to_pandas(
             split_blocks=True, self_destruct=True
         )
-    for name, _, value in conditions:
-        matching_values = [
-            stored_value for stored_value in frame[name].unique() if str(stored_value) == value
-        ]
-        frame = frame[frame[name].isin(matching_values)]
+    for name, _, text in conditions:
+        values = [value for value in frame[name].unique() if str(value) == text]
+        frame = frame[frame[name].isin(values)]
         if frame.empty:
-            raise InvalidValueError("where", f"{name}={value}", "a value that points have")
+            raise InvalidValueError("where", f"{name}={text}", "a value that points have")
     return frame[list(dict.fromkeys(names))]
 
 
@@ -145,11 +141,9 @@ def points_at(
         names = schema.names if columns is None else list(columns)
         tables = [schema.empty_table().select(names)]
         for path, start, count in _placed(parts):
-            local_indices = order[slice(*np.searchsorted(order, (start, start + count)))]
-            if len(local_indices):
-                tables.append(
-                    pq.read_table(path, columns=names).take(pa.array(local_indices - start))
-                )
+            own = order[slice(*np.searchsorted(order, (start, start + count)))]
+            if len(own):
+                tables.append(pq.read_table(path, columns=names).take(pa.array(own - start)))
         frame: pd.DataFrame = pa.concat_tables(tables).to_pandas()
     return frame.set_axis(order).loc[indices]
 
@@ -287,8 +281,8 @@ def refusals(folder: str | Path) -> list[Document]:
 def _point_name(row: Values) -> str:
     """What names a point; where that is not known, all that was asked."""
     names = [str(row[name]) for name in NAMED if row.get(name)]
-    asked_names = {n.removeprefix("asked_"): v for n, v in row.items() if n.startswith("asked_")}
-    return ", ".join(names or [f"{name} {value}" for name, value in asked_names.items() if value])
+    asked = {n.removeprefix("asked_"): v for n, v in row.items() if n.startswith("asked_")}
+    return ", ".join(names or [f"{name} {value}" for name, value in asked.items() if value])
 
 
 def diff(before: pd.DataFrame, after: pd.DataFrame, tolerance: float = 1e-9) -> pd.DataFrame:

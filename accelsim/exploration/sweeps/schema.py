@@ -42,10 +42,9 @@ def json_schema(name: str) -> Document:
     """
     if name not in SCHEMAS:
         raise UnknownNameError("schema", name, SCHEMAS, f"One of {', '.join(SCHEMAS)}.")
-    model = _model(name)
-    raw_schema = TypeAdapter(model).json_schema()
-    described = {model_class.__name__: _descriptions(model_class) for model_class in _models()}
-    schema = _written_schema(raw_schema, described, with_units=name in _WITH_UNITS)
+    raw_schema = TypeAdapter(_model(name)).json_schema()
+    texts = {model.__name__: _descriptions(model) for model in _models()}
+    schema = _written_schema(raw_schema, texts, with_units=name in _WITH_UNITS)
     return {"$schema": _DIALECT, **_as_file(name, schema), "title": f"accelsim {name}"}
 
 
@@ -86,27 +85,25 @@ def _descriptions(model: type[BaseModel]) -> Texts:
     return descriptions
 
 
-def _written(value: object, described: Mapping[str, Texts], *, with_units: bool) -> object:
+def _written(value: object, texts: Mapping[str, Texts], *, with_units: bool) -> object:
     """A part of a schema; see `_written_schema`."""
     if isinstance(value, list):
-        return [_written(item, described, with_units=with_units) for item in value]
+        return [_written(item, texts, with_units=with_units) for item in value]
     if isinstance(value, Mapping):
-        return _written_schema(value, described, with_units=with_units)
+        return _written_schema(value, texts, with_units=with_units)
     return value
 
 
-def _written_schema(
-    schema: Values, described: Mapping[str, Texts], *, with_units: bool
-) -> Document:
+def _written_schema(schema: Values, texts: Mapping[str, Texts], *, with_units: bool) -> Document:
     """A schema with the words of its fields, and with other units beside SI ones."""
     if schema.get("title") == Dtype.__name__:  # written by its label
         return {"type": "string", "enum": [dtype.label for dtype in Dtype]}
     written: Document = {
-        key: _written(item, described, with_units=with_units) for key, item in schema.items()
+        key: _written(item, texts, with_units=with_units) for key, item in schema.items()
     }
     if isinstance(written.get("properties"), dict):
         written.pop("description", None)
-        _describe(written["properties"], described.get(str(written.get("title")), {}))
+        _describe(written["properties"], texts.get(str(written.get("title")), {}))
         if with_units:
             _add_units(written)
     return written
@@ -162,14 +159,8 @@ def _as_file(name: str, schema: Document) -> Document:
         properties = definition.get("properties", {})
         if "device_class" in properties:
             properties["class"] = properties.pop("device_class")
-            definition["required"] = [
-                "class",
-                *(
-                    required
-                    for required in definition.get("required", ())
-                    if required != "device_class"
-                ),
-            ]
+            required = (n for n in definition.get("required", ()) if n != "device_class")
+            definition["required"] = ["class", *required]
     defined["Slice"] = {
         "type": "object",
         "description": "A share of a device under a name of its own.",
