@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from accelsim.dtype import DTYPE_BYTES
-from accelsim.workloads.graph import BoolArray, FloatArray, IntArray, OperatorGraph, compressed_rows
+from accelsim.workloads.graph import BoolArray, IntArray, OperatorGraph, compressed_rows
 from accelsim.workloads.operator import LOOKUP_KINDS, OperatorKind, Phase
 
 #: Operands of one product that fit beside each other in the shared memory of an SM (CUDA C++
@@ -37,48 +37,26 @@ def elide_copies(graph: OperatorGraph) -> OperatorGraph:
     """
     if bool((graph.phase == Phase.BACKWARD).any()):
         return graph
-    is_copy = graph.kind == OperatorKind.COPY
-    read_bytes, write_bytes, is_elided = (
-        graph.read_bytes.copy(),
-        graph.write_bytes.copy(),
-        np.zeros(len(graph), dtype=bool),
-    )
-    consumers = graph.reader_count
-    for row in np.flatnonzero(is_copy).tolist():
-        sole_producers = [
-            int(source) for source in graph.dependencies_of(row) if consumers[source] == 1
-        ]
-        if sole_producers:
-            is_elided[row] = _write_in_place(graph, row, sole_producers, read_bytes, write_bytes)
-    return _gathered(
-        _without(replace(graph, read_bytes=read_bytes, write_bytes=write_bytes), is_elided)
-    )
-
-
-def _write_in_place(
-    graph: OperatorGraph,
-    row: int,
-    sole_producers: list[int],
-    read_bytes: FloatArray,
-    write_bytes: FloatArray,
-) -> bool:
-    """Take the bytes of one copy that its sole producers write in place; whether nothing is left of
-    it.
-    """
-    copied, offered = graph.write_bytes[row], graph.read_bytes[row]
-    if copied > offered:
-        return False  # repetition or padding: more is written than the producers have
-    if len(graph.dependencies_of(row)) == 1:
-        # A selection or transposition: the producer writes it instead of what it would have
-        # written.
-        write_bytes[sole_producers[0]] -= max(
-            float(graph.write_bytes[sole_producers[0]]) - copied, 0.0
-        )
-        return True
-    placed = float(sum(graph.write_bytes[source] for source in sole_producers))
-    read_bytes[row] = max(offered - placed, 0.0)
-    write_bytes[row] = max(copied - placed, 0.0)
-    return bool(read_bytes[row] == 0.0)
+    read_bytes, write_bytes = graph.read_bytes.copy(), graph.write_bytes.copy()
+    is_elided, consumers = np.zeros(len(graph), dtype=bool), graph.reader_count
+    for row in np.flatnonzero(graph.kind == OperatorKind.COPY).tolist():
+        producers = graph.dependencies_of(row)
+        sole = producers[consumers[producers] == 1]
+        copied, offered = graph.write_bytes[row], graph.read_bytes[row]
+        if not len(sole) or copied > offered:
+            continue  # repetition or padding: more is written than the producers have
+        if len(producers) == 1:
+            # A selection or transposition: the producer writes it instead of what it would have
+            # written.
+            write_bytes[sole] -= np.maximum(graph.write_bytes[sole] - copied, 0.0)
+            is_elided[row] = True
+        else:
+            placed = graph.write_bytes[sole].sum()
+            read_bytes[row] = max(offered - placed, 0.0)
+            write_bytes[row] = max(copied - placed, 0.0)
+            is_elided[row] = read_bytes[row] == 0.0
+    graph = replace(graph, read_bytes=read_bytes, write_bytes=write_bytes)
+    return _gathered(_without(graph, is_elided))
 
 
 def _without(graph: OperatorGraph, is_elided: BoolArray) -> OperatorGraph:
@@ -120,8 +98,8 @@ def _gathered(graph: OperatorGraph) -> OperatorGraph:
 
 def _sources_through_copies(graph: OperatorGraph, row: int, consumers: IntArray) -> list[int]:
     """Rows that `row` waits for, and those that a copy for it alone waits for."""
-    sources_through_copies: list[int] = graph.dependencies_of(row).tolist()
-    for source in list(sources_through_copies):
+    sources: list[int] = graph.dependencies_of(row).tolist()
+    for source in list(sources):
         if graph.kind[source] == OperatorKind.COPY and consumers[source] == 1:
-            sources_through_copies += graph.dependencies_of(source).tolist()
-    return sources_through_copies
+            sources += graph.dependencies_of(source).tolist()
+    return sources

@@ -84,56 +84,37 @@ def capture(
         CaptureError: If the module cannot be captured, naming the submodule or operator.
     """
     _require_torch()
-    from accelsim.workloads.capture.torch.meta_module import meta_copy, resolve
+    from accelsim.workloads.capture.torch.meta_module import batch_size, meta_copy, resolve
 
     rule = None if not training and optimizer is None else update_rule(optimizer or "adamw").name
-    policy = _policy(precision, training=training)
+    policy = named_precision(precision)
+    if training and not policy.trainable:
+        raise InvalidValueError("precision", policy.name, "a precision that can be trained in")
     subject, inputs = resolve(module, example_inputs)
     label, merged = type(subject).__name__, fused_attention and merge_attention
     runs = [
         _Run(*meta_copy(subject), label, mode, policy, fused_attention, merged, progress)
         for mode in ((False, True) if training else (False,))
     ]
-    model = _captured_model(runs, subject, inputs, batch_dimension, rule)
-    title, default = name or label, PassShape(batch=model.forward.graph.batch)
+    batch = batch_size(inputs, batch_dimension)
+    forward, *step = [_captured_pass(run, inputs, batch, batch_dimension or 0) for run in runs]
+    model = CapturedModel(
+        forward,
+        step[0] if step else None,
+        rule,
+        policy,
+        *_parameter_counts(subject),
+        fused_attention=fused_attention,
+    )
+    title, default = name or label, PassShape(batch=forward.graph.batch)
     note = _unknown_note(runs)
     return Workload(title, title, "captured", None, None, default, captured=model, note=note)
-
-
-def _policy(precision: str | Precision, *, training: bool) -> Precision:
-    """A precision by its name; refused where it cannot be trained in and is to be."""
-    policy = named_precision(precision)
-    if training and not policy.trainable:
-        raise InvalidValueError("precision", policy.name, "a precision that can be trained in")
-    return policy
 
 
 def _unknown_note(runs: Sequence[_Run]) -> str | None:
     """Operators that nothing but the bytes is known of; None where there are none."""
     unknown = sorted(set[str]().union(*(run.unknown for run in runs)))
     return f"costed by bytes only: {', '.join(unknown)}" if unknown else None
-
-
-def _captured_model(
-    runs: Sequence[_Run],
-    module: torch.nn.Module,
-    inputs: Inputs,
-    batch_dimension: int | None,
-    rule: str | None,
-) -> CapturedModel:
-    """The passes that a module's runs recorded."""
-    from accelsim.workloads.capture.torch.meta_module import batch_size
-
-    batch = batch_size(inputs, batch_dimension)
-    forward, *step = [_captured_pass(run, inputs, batch, batch_dimension or 0) for run in runs]
-    return CapturedModel(
-        forward,
-        step[0] if step else None,
-        rule,
-        runs[0].policy,
-        *_parameter_counts(module),
-        fused_attention=runs[0].fused_attention,
-    )
 
 
 def _parameter_counts(module: torch.nn.Module) -> tuple[int, int, int]:
@@ -269,9 +250,8 @@ class _Run:
     def _report(self, rows: int, path: str) -> None:
         """Three passes at three batches are usual, all of as many rows."""
         if self.progress is not None:
-            total = (
-                max(3, len(self.row_counts) + 1) * self.row_counts[0] if self.row_counts else None
-            )
+            passes = max(3, len(self.row_counts) + 1)
+            total = passes * self.row_counts[0] if self.row_counts else None
             self.progress(sum(self.row_counts) + rows, total, path)
 
     def _clear_gradients(self) -> None:
