@@ -141,8 +141,8 @@ def search(
     if simulate < 1:
         raise InvalidValueError("simulate", simulate, "a whole number >= 1")
     chosen, paid = options_and_price(run, price, keywords)
-    asked = options or ServingOptions(), space or SearchSpace()
-    grid = _Grid(workload, arrivals, *asked, chosen, paid)
+    options, space = options or ServingOptions(), space or SearchSpace()
+    grid = _Grid(workload, arrivals, options, space, chosen, paid)
     started = time.perf_counter()
     grid.score(RandomStreams(seed), report)
     elapsed_s = max(time.perf_counter() - started, 1e-9)

@@ -252,11 +252,8 @@ def _intervals(
                 min(*figures, metric.value / spread),
                 max(*figures, metric.value * spread),
             )
-    return {
-        name: (low, high)
-        for name, (low, high) in ranges.items()
-        if low < high and not math.isclose(low, high)  # which is rounding
-    }
+    # ends that are close differ by rounding alone
+    return {name: ends for name, ends in ranges.items() if not math.isclose(*ends)}
 
 
 def simulate_plan(

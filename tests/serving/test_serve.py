@@ -1,5 +1,6 @@
 """Serving a catalogued model: agrees with `estimate`, keeps laws, refuses what cannot be."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -128,6 +129,7 @@ def test_figures_are_those_of_the_contract():
     assert joules == pytest.approx(document["average_power_w"])
     assert document["average_power_w"] < document["peak_power_w"] < 701
     assert len(result.to_requests()) == 200
+    assert not any(math.isclose(low, high) for low, high in result.intervals.values())
 
 
 def test_times_rise_with_the_rate_until_it_is_too_much():
