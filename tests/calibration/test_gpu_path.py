@@ -69,7 +69,7 @@ def gpu():
 def folder(gpu, tmp_path_factory):
     """A measured run in a folder."""
     path = tmp_path_factory.mktemp("gpu")
-    options = "--device cuda:0 --budget 10m --rounds 1 --dtypes fp32,bf16 --out"
+    options = "--device cuda:0 --budget 6h --rounds 1 --dtypes fp32,bf16 --out"
     assert measure.main([*options.split(), str(path / "run.jsonl")]) == 0
     return path
 
@@ -117,7 +117,7 @@ def test_tf32_is_set_for_its_cases_alone(gpu, tmp_path):
     case = Case("gemm", "addmm", {"m": 4096, "n": 4096, "k": 4096}, "fp32", 0, execution="graph")
     with RunFile(tmp_path / "run.jsonl", {}, {"device": "cuda:0"}) as file:
         Session("cuda:0", file, rounds=1).measure(
-            [replace(case, dtype=name) for name in ("fp32", "tf32", "bf16")], 5.0
+            [replace(case, dtype=name) for name in ("fp32", "tf32", "bf16")], 600.0
         )
     plain, short, half = (row.time_s for row in read_run(tmp_path / "run.jsonl").rows)
     assert plain == pytest.approx(2 * 4096**3 / fake_gpu.FLOP_PER_S["fp32"], rel=0.1)
