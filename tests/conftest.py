@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,11 +54,14 @@ if os.environ.get("QUICK"):
     sys.addaudithook(_skip_processes)
     sys.meta_path.insert(0, _SkipTorch)  # type: ignore[arg-type]
 
-settings.register_profile("ci", max_examples=100, deadline=None)
-settings.register_profile(
-    "laws", max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.register_profile("quick", max_examples=20, deadline=None)
+for _profile, _count in {"ci": 100, "laws": 10_000, "quick": 20}.items():
+    # a machine that does other things is slow to draw examples, too
+    settings.register_profile(
+        _profile,
+        max_examples=_count,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 _PROFILE = "quick" if os.environ.get("QUICK") else "ci"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _PROFILE))
 
@@ -101,6 +105,24 @@ class Ran:
     @property
     def rows(self) -> list[dict[str, str]]:
         return list(csv.DictReader(io.StringIO(self.out)))
+
+
+@pytest.fixture
+def calls_in() -> Callable[[Callable[[], object]], int]:
+    """Counts calls of functions, Python's and built-in ones: how much work something is, however
+    busy the machine.
+    """
+
+    def count(work: Callable[[], object]) -> int:
+        events: Counter[str] = Counter()
+        sys.setprofile(lambda _frame, event, _: events.update([event]))
+        try:
+            work()
+        finally:
+            sys.setprofile(None)
+        return events["call"] + events["c_call"]
+
+    return count
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from functools import _lru_cache_wrapper
 
 import pytest
@@ -177,20 +176,12 @@ def test_v100_has_no_bf16_and_pascal_no_matrix_unit():
     assert device("mi100").matrix_flop_per_s[Dtype.FP32].value == pytest.approx(46.1e12)
 
 
-def test_a_device_reads_and_validates_in_a_few_times_what_its_yaml_takes():
-    paths = sorted((data_root() / "device_profiles" / "gpu").glob("*.yaml"))[:20]
-    load_device_file(paths[0])
-    assert min(_load_time_in_parses(paths) for _ in range(5)) < 3  # about 1
-
-
-def _load_time_in_parses(paths):
-    start = time.process_time()
-    for path in paths:
-        yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
-    parsed = time.process_time()
-    for path in paths:
-        load_device_file(path)
-    return (time.process_time() - parsed) / (parsed - start)
+def test_a_device_reads_and_validates_in_a_few_times_what_its_yaml_takes(calls_in):
+    path = data_root() / "device_profiles" / "gpu" / "t4.yaml"
+    load_device_file(path)
+    text = path.read_text(encoding="utf-8")
+    parsing = calls_in(lambda: yaml.load(text, yaml.CSafeLoader))
+    assert calls_in(lambda: load_device_file(path)) < 3 * parsing  # 1.9
 
 
 def test_importing_the_catalogue_is_light():
@@ -353,7 +344,9 @@ WRONG = [
 
 @pytest.mark.filterwarnings("ignore::accelsim.errors.AccelsimWarning")
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.sampled_from(["cpu/epyc-7763", "gpu/t4", "fpga/zcu104", "asic/tpu-v1"]), st.data())
 def test_a_mutated_profile_validates_or_is_a_profile_error(tmp_path, which, data):

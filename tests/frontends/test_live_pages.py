@@ -22,7 +22,8 @@ FLAGS = (
 )
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser to open the pages in")
-WAIT_MS = 60_000
+#: A busy machine takes long for what takes a second.
+WAIT_MS = 300_000
 
 
 def free_port():
@@ -36,7 +37,8 @@ def start(port, temporary):
     named = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     environment = named | {"TMPDIR": str(temporary)}
     process = subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True)
-    for _ in range(300):
+    end = time.monotonic() + WAIT_MS / 1000
+    while process.poll() is None and time.monotonic() < end:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return process
@@ -56,7 +58,7 @@ def address(temporary):
     process = start(port, temporary)
     yield f"http://127.0.0.1:{port}"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 143
+    assert process.wait(WAIT_MS / 1000) == 143
     assert not list(temporary.glob("accelsim-ui-*"))
 
 
@@ -70,14 +72,20 @@ def browser():
 
 @pytest.fixture
 def page(browser):
-    context = browser.new_context()
+    context = new_context(browser)
     yield context.new_page()
     context.close()
 
 
+def new_context(browser, **options):
+    context = browser.new_context(**options)
+    context.set_default_timeout(WAIT_MS)
+    return context
+
+
 def answered(page, url):
     page.goto(url)
-    page.wait_for_selector("table.metrics", timeout=WAIT_MS)
+    page.wait_for_selector("table.metrics")
     return page.locator("table.metrics").inner_text()
 
 
@@ -85,18 +93,19 @@ def test_a_slider_moves_the_answer_and_its_link_restores_it(address, browser, pa
     first = answered(page, f"{address}/device?model=resnet-50&device=t4&batch=8")
     slider = page.get_by_role("slider", name="batch, powers of two").locator("[tabindex='0']")
     slider.press("ArrowRight")
-    page.wait_for_url("**batch=16*", timeout=WAIT_MS)
+    page.wait_for_url("**batch=16*")
     page.wait_for_function(
         "old => document.querySelector('table.metrics').innerText != old", arg=first
     )
     moved = page.locator("table.metrics").inner_text()
     assert moved != first
     assert "accelsim estimate resnet-50 --device t4 --batch 16" in page.inner_text("body")
-    assert answered(browser.new_page(), page.url) == moved
+    assert answered(new_context(browser).new_page(), page.url) == moved
 
 
 def test_two_scenarios_stand_side_by_side_on_a_dark_phone(address, browser):
-    context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark")
+    phone = {"width": 390, "height": 800}
+    context = new_context(browser, viewport=phone, color_scheme="dark")
     page = context.new_page()
     link = "model=resnet-50&device=t4&batch=8&b.model=resnet-50&b.device=l4&b.batch=8"
     shown = answered(page, f"{address}/device?{link}")
@@ -126,13 +135,13 @@ def test_a_tampered_link_is_told_and_the_rest_stays(address, page):
 )
 def test_what_is_refused_is_told_on_the_page(address, page, link, said):
     page.goto(f"{address}/device?{link}")
-    page.get_by_role("alert").filter(has_text=said).wait_for(timeout=WAIT_MS)
+    page.get_by_role("alert").filter(has_text=said).wait_for()
 
 
 def test_a_long_answer_can_be_ended(address, page):
     page.goto(f"{address}/serve?model=llama-3.1-8b&device=h100-sxm-80gb&rate=20&requests=60000")
-    page.get_by_role("button", name="Cancel", exact=True).click(timeout=WAIT_MS)
-    page.get_by_text("Ended; what was shown stays.").wait_for(timeout=WAIT_MS)
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_text("Ended; what was shown stays.").wait_for()
 
 
 @pytest.mark.parametrize("question", ["train", "serve", "plan"])
@@ -143,7 +152,7 @@ def test_every_question_has_an_answer_to_start_from(address, page, question):
 
 def test_the_whole_page_has_the_timeline(address, page):
     answered(page, f"{address}/device?model=resnet-50&device=t4&batch=8")
-    with page.context.expect_page(timeout=WAIT_MS) as opened:
+    with page.context.expect_page() as opened:
         page.get_by_text("Timeline and all pictures").click()
     opened.value.wait_for_load_state()
     assert "Roofline" in opened.value.inner_text("body")

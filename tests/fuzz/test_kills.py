@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _IS_LONG = bool(os.environ.get("FUZZ_SECONDS"))
 _SEED = os.environ.get("FUZZ_SEED", "0")
 #: How long the processes of a sweep may outlive it.
-_GONE_S = 20.0
+_GONE_S = 120.0
 _POINTS = 36_000 if _IS_LONG else 7200
 SPEC = f"""
 name: killed

@@ -108,7 +108,7 @@ def test_sliders_move_costs_break_even_and_headroom_to_what_python_computes(tmp_
         ["chromium", *flags, "--dump-dom", f"file://{path}"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=True,
     ).stdout
     assert shown.count('type="range"') == 4
