@@ -245,9 +245,9 @@ def session_times(log: RequestLog) -> RequestTimes:
 def prefix_hits(replicas: Sequence[Scheduler]) -> float | None:
     """Share of the prompts' tokens that requests had in the cache; None without shared prefixes."""
     hits = [replica.hit_tokens for replica in replicas]
-    hit_count = sum(tokens for tokens in hits if tokens is not None)
-    total = hit_count + sum(replica.tally.prompt_tokens for replica in replicas)
-    return None if all(tokens is None for tokens in hits) or not total else hit_count / total
+    hit_tokens = sum(tokens for tokens in hits if tokens is not None)
+    total = hit_tokens + sum(replica.tally.prompt_tokens for replica in replicas)
+    return None if all(tokens is None for tokens in hits) or not total else hit_tokens / total
 
 
 def occupancy(replicas: Sequence[Scheduler]) -> dict[str, float | None]:

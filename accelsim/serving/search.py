@@ -332,23 +332,23 @@ class _Grid:
         """Simulate layouts under the load, each with smaller batches until it meets the targets;
         those that do first, by cost.
         """
-        rows_found = []
+        best_rows = []
         for rows in layouts:
             for row in rows:
                 result = self._simulated(row, seed)
                 if result["meets_targets"]:
                     break
-            rows_found.append(result)
+            best_rows.append(result)
         price = "simulated_usd_per_million_tokens"
-        runs = [self._resolved(row) for row in rows_found]
+        runs = [self._resolved(row) for row in best_rows]
         chances = near_best_probability(
-            np.array([row[price] for row in rows_found]),
+            np.array([row[price] for row in best_rows]),
             np.array([ServedRun(run).log_sigma("tpot") for run in runs]),
             [str(run.device.device_class) for run in runs],
         )
-        for row, chance in zip(rows_found, chances.tolist(), strict=True):
+        for row, chance in zip(best_rows, chances.tolist(), strict=True):
             row["near_best_probability"] = chance
-        return sorted(rows_found, key=lambda row: (not row["meets_targets"], row[price]))
+        return sorted(best_rows, key=lambda row: (not row["meets_targets"], row[price]))
 
     def _resolved(self, row: Values) -> ResolvedRun:
         return resolve(self.workload, str(row["device"]), self._of_precision(row["precision"]))

@@ -96,8 +96,8 @@ class PipelinedSteps(StepsAround):
 
     def decode_run(self, count: int, context: float, n: int) -> StepCost:
         """Rounds of the same sequences; see `StepTimes`. Estimate: sequences are spread evenly."""
-        batch_count = -(-count // self.stages)
-        seconds, joules = self.inner.decode_run(batch_count, context * batch_count / count, n)
+        per_batch = -(-count // self.stages)
+        seconds, joules = self.inner.decode_run(per_batch, context * per_batch / count, n)
         return seconds, joules * min(self.stages, count)
 
 
