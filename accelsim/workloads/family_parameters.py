@@ -15,6 +15,8 @@ Depth = Annotated[int, Field(ge=1, le=1024)]
 #: Rows of a table.
 Rows = Annotated[int, Field(ge=1, le=2**40)]
 Counts = Annotated[tuple[Count, ...], Field(strict=False, min_length=1, max_length=4096)]
+#: Channels of each level of a U-Net, or of a decoder of pictures.
+LevelChannels = Annotated[tuple[Count, ...], Field(strict=False, min_length=2, max_length=8)]
 #: Scale of widths or depths.
 Multiplier = Annotated[float, Field(gt=0, le=16)]
 

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from accelsim.workloads.builder import GraphBuilder, Saved, Tensor
 from accelsim.workloads.families.attention_layers import join_heads, split_heads
-from accelsim.workloads.family_parameters import Count, FamilyParameters, Natural
+from accelsim.workloads.family_parameters import Count, FamilyParameters, LevelChannels, Natural
 from accelsim.workloads.model import PassShape, family
 
 #: Pixels per latent, each way.
@@ -42,7 +42,7 @@ class LatentDiffusionParameters(FamilyParameters):
     """
 
     image_size: Annotated[int, Field(ge=64, le=2**14)]
-    channels: Annotated[tuple[Count, ...], Field(strict=False, min_length=2, max_length=8)]
+    channels: LevelChannels
     transformer_layers: Annotated[
         tuple[Annotated[int, Field(ge=0, le=64)], ...], Field(strict=False)
     ]
@@ -214,7 +214,7 @@ class LatentDecoderParameters(FamilyParameters):
     """
 
     image_size: Annotated[int, Field(ge=64, le=2**14)] = 512
-    channels: Annotated[tuple[Count, ...], Field(strict=False, min_length=2, max_length=8)]
+    channels: LevelChannels
     latent_channels: Count = 4
     resnets_per_level: Count = 3
 

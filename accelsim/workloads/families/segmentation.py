@@ -15,7 +15,13 @@ from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.image_network import raised
-from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters, ImageParameters
+from accelsim.workloads.family_parameters import (
+    Count,
+    Depth,
+    FamilyParameters,
+    ImageParameters,
+    LevelChannels,
+)
 from accelsim.workloads.model import PassShape, family
 
 
@@ -93,7 +99,7 @@ class VolumetricUnetParameters(FamilyParameters):
     volume: Annotated[tuple[_Edge, _Edge, _Edge], Field(strict=False)]
     image_channels: Count
     classes: Count
-    channels: Annotated[tuple[Count, ...], Field(strict=False, min_length=2, max_length=8)]
+    channels: LevelChannels
 
 
 @family("volumetric-unet", VolumetricUnetParameters, image=True)

@@ -18,7 +18,7 @@ from torch._prims_common import suggest_memory_format
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.workloads.capture.torch.aten import names
-from accelsim.workloads.capture.torch.meta_module import KNOWN_ELEMENTS, tensors_in
+from accelsim.workloads.capture.torch.meta_module import KNOWN_ELEMENTS, meta_like, tensors_in
 from accelsim.workloads.pointwise import POINTWISE_FLOP
 
 _ATEN = torch.ops.aten
@@ -159,13 +159,9 @@ def scalar_draw(name: str, size: Sequence[int]) -> Tensor | None:
 
 def wide_grouped_product(call: Dispatch) -> Tensor:
     """Result of ``_grouped_mm`` in a dtype that its shape function, unlike its kernels, refuses."""
-    a, b = (
-        torch.empty_strided(x.shape, x.stride(), dtype=torch.bfloat16, device="meta")
-        for x in call.args[:2]
-    )
+    a, b = (meta_like(x, torch.bfloat16) for x in call.args[:2])
     result: Tensor = call.overload(a, b, *call.args[2:], **call.keywords)
-    dtype = call.args[0].dtype
-    return torch.empty_strided(result.shape, result.stride(), dtype=dtype, device="meta")
+    return meta_like(result, call.args[0].dtype)
 
 
 _POINTWISE_NAMES = names(

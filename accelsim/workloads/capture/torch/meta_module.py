@@ -52,6 +52,11 @@ def _instead_of_accelerator(value: object) -> object:
     return torch.device("meta") if is_accelerator else value
 
 
+def meta_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """An empty tensor on the meta device that lies as another, of its data type unless given."""
+    return torch.empty_strided(tuple(x.shape), x.stride(), dtype=dtype or x.dtype, device="meta")
+
+
 def made(factory: Callable[[], T]) -> T:
     """What a factory makes on the meta device."""
     with torch.device("meta"), AcceleratorOnMeta():
@@ -153,7 +158,7 @@ class _MetaTwins:
         """The meta twin of a tensor; the same one each time."""
         if id(x) in self.memo:
             return self.memo[id(x)]
-        data = torch.empty_strided(tuple(x.shape), x.stride(), dtype=x.dtype, device="meta")
+        data = meta_like(x)
         if isinstance(x, torch.nn.Parameter):
             twin = torch.nn.Parameter(data, requires_grad=x.requires_grad)
         else:

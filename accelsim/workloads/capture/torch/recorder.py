@@ -52,7 +52,7 @@ from accelsim.workloads.capture.torch.dispatch_rules import (
     tensor_parts,
     wide_grouped_product,
 )
-from accelsim.workloads.capture.torch.meta_module import KNOWN_ELEMENTS
+from accelsim.workloads.capture.torch.meta_module import KNOWN_ELEMENTS, meta_like
 from accelsim.workloads.capture.torch.operand_layout import with_runs
 from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 
@@ -253,7 +253,7 @@ class OperatorRecorder(TorchDispatchMode):  # type: ignore[misc]
             return x
         converted = self._converted.get(id(x))
         if converted is None:
-            twin = torch.empty_strided(tuple(x.shape), x.stride(), dtype=x.dtype, device="meta")
+            twin = meta_like(x)
             converted = self._converted[id(x)] = (x, twin)
             if x.numel() <= KNOWN_ELEMENTS:
                 self._storage(twin).values[_value_key(twin)] = x.detach().clone()
