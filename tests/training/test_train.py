@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import accelsim
+from accelsim.catalog import clear_cache
 from accelsim.catalog.stacks import stack
 from accelsim.errors import DoesNotFitError, InputError, InvalidValueError, UnknownNameError
 from accelsim.estimation.passes import run_passes
@@ -15,6 +16,7 @@ from accelsim.estimation.resolution import resolve
 from accelsim.estimation.simulate import simulated
 from accelsim.training.plan import ParallelismPlan, layers_of_chunks, parse_plan, plan_on
 from accelsim.training.score import TIME_PARTS
+from accelsim.training.setup import Conditions
 
 SMALL = {"cluster": "dgx-h100", "global_batch": 32, "seq_len": 512}
 
@@ -405,6 +407,32 @@ def test_a_search_keeps_layers_of_stages_that_are_named_and_cuts_them_into_no_ch
     result = accelsim.train("llama-3.2-1b", search=True, plan="stage_layers=9:7", **SMALL)
     assert (result.plan["pp"], result.plan["chunks"]) == (2, 1)
     assert result.plan["stage_layers"] == (9, 7)
+
+
+#: Options of one model on one device that price its rows another way.
+ASKED = [
+    {},
+    {"plan": "lora_rank=8"},
+    {"plan": "recompute=full"},
+    {"fused_attention": False},
+    {"tier": "spec"},
+    {"execution": "compiled"},
+    {"precision": "fp32"},
+    {"document_len": 64},
+    {"stack": "deepspeed"},
+    {"power_limit_w": 50},
+    {"conditions": Conditions(straggler_fraction=0.1)},
+    {"optimizer": "sgd"},
+]
+
+
+def test_answers_do_not_depend_on_what_was_asked_before():
+    def answers(asked):
+        clear_cache()
+        place = {"device": "t4", "global_batch": 4}
+        return [accelsim.train("bert-base", **place, **options).iteration_s for options in asked]
+
+    assert answers(ASKED) == answers(ASKED[::-1])[::-1]
 
 
 PARTED = ["epyc-7763", "core-i7-3820", "graviton3", "t4", "h100-sxm-80gb", "tpu-v4", "ipu-gc200"]
