@@ -45,11 +45,11 @@ def network_row(record: Values) -> MeasuredRun:
         }
     )
     model = record["model"]
-    label = replace(row, group=model, label=f"{model}-{sizes['batch']:.0f}")
-    cores = 1 if label.run is None else value_of(label.run.run.device.core_count, 1)
+    row = replace(row, group=model, label=f"{model}-{sizes['batch']:.0f}")
+    cores = 1 if row.run is None else value_of(row.run.run.device.core_count, 1)
     programs = round(record["programs"])
-    is_full = label.run is None or programs == min(cores, sizes["batch"])
-    return label if is_full else label.refused(f"{programs} programs on {cores} cores")
+    is_full = row.run is None or programs == min(cores, sizes["batch"])
+    return row if is_full else row.refused(f"{programs} programs on {cores} cores")
 
 
 _SIZES = ("batch", "seq_len", "image_size")

@@ -287,7 +287,8 @@ class DataFolder:
     def _checked(
         self, name: str, schema: Schema, header: list[str], rows: list[list[str]], lines: list[int]
     ) -> Table:
-        _check_header(schema, header)
+        for column in schema.columns:
+            _check_column(column, header)
         line = np.array(lines, dtype=np.int64)
         usable = np.ones(len(rows), dtype=bool)
 
@@ -358,11 +359,6 @@ def _ragged(header: Sequence[str], rows: Sequence[Sequence[str]]) -> dict[int, s
         for index, row in enumerate(rows)
         if len(row) != width
     }
-
-
-def _check_header(schema: Schema, header: Sequence[str]) -> None:
-    for column in schema.columns:
-        _check_column(column, header)
 
 
 def _check_column(column: Column, header: Sequence[str]) -> None:

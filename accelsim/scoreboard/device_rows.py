@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accelsim.frozen import frozen
 from accelsim.plain import Document, grouped
@@ -101,34 +102,20 @@ class DeviceRows:
 def rows_by_device(score: SuiteScore) -> list[DeviceRows]:
     """Answered rows of a suite by device, in the order of the suite."""
     answered = [batch for batch in score.rows if not batch.refusal and len(batch)]
-    parts = grouped(answered, lambda batch: batch.device)
-    series = [_joined(device, batches) for device, batches in parts.items()]
+    by_device = grouped(answered, lambda batch: batch.device)
+    series = [_joined(device, batches) for device, batches in by_device.items()]
     return [device_rows for device_rows in series if len(device_rows)]
 
 
 def _joined(device: str, batches: Sequence[ScoredRows]) -> DeviceRows:
-    measured, predicted, low, high = (
-        np.concatenate(column)
-        for column in zip(
-            *(
-                (batch.measured_s, batch.predicted_s, batch.low_s, batch.high_s)
-                for batch in batches
-            ),
-            strict=True,
-        )
-    )
-    group, label, tier = (
-        np.concatenate(column)
-        for column in zip(
-            *((batch.group, batch.label, np.full(len(batch), batch.tier)) for batch in batches),
-            strict=True,
-        )
-    )
-    shown = (measured > 0) & (predicted > 0)  # a logarithmic axis has no place for others
-    texts = (text[shown] for text in (group, label, tier))
-    return DeviceRows(
-        device, *texts, *(values[shown] for values in (measured, predicted, low, high))
-    )
+    def column(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(batch, name) for batch in batches])
+
+    tier = np.concatenate([np.full(len(batch), batch.tier) for batch in batches])
+    times = [column(name) for name in ("measured_s", "predicted_s", "low_s", "high_s")]
+    shown = (times[0] > 0) & (times[1] > 0)  # a logarithmic axis has no place for others
+    columns = (column("group"), column("label"), tier, *times)
+    return DeviceRows(device, *(values[shown] for values in columns))
 
 
 def farthest(series: Sequence[DeviceRows]) -> list[Document]:

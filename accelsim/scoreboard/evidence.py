@@ -75,24 +75,22 @@ def residuals(board: Scoreboard) -> Iterator[tuple[str, FloatArray, TextArray]]:
 
 def _runs(board: Scoreboard) -> Iterator[_Runs]:
     for score in board.suites:
-        by_place: dict[tuple[str, str], list[tuple[FloatArray, TextArray]]] = {}
+        by_setting: dict[tuple[str, str], list[tuple[FloatArray, TextArray]]] = {}
         for batch in score.rows:
             if batch.refusal or not batch.profile:
                 continue
             with np.errstate(divide="ignore", invalid="ignore"):
                 residual = np.log(batch.measured_s / batch.predicted_s)
             for setting in sorted(set(batch.setting.tolist()) - {""}):
-                is_scored = (batch.setting == setting) & np.isfinite(residual)
-                profile_and_setting = (batch.profile.partition("@")[0], setting)
-                by_place.setdefault(profile_and_setting, []).append(
-                    (residual[is_scored], batch.origin[is_scored])
-                )
-        for (profile, setting), columns in sorted(by_place.items()):
-            residuals_of_runs, origin = map(np.concatenate, zip(*columns, strict=True))
-            if residuals_of_runs.size:
+                rows = (batch.setting == setting) & np.isfinite(residual)
+                columns = by_setting.setdefault((batch.profile.partition("@")[0], setting), [])
+                columns.append((residual[rows], batch.origin[rows]))
+        for (profile, setting), columns in sorted(by_setting.items()):
+            residual, origin = map(np.concatenate, zip(*columns, strict=True))
+            if residual.size:
                 name = str(device_of(profile).device_class)
                 like = Setting(*setting.split())
-                yield _Runs(score.suite.name, profile, name, like, residuals_of_runs, origin)
+                yield _Runs(score.suite.name, profile, name, like, residual, origin)
 
 
 def _line(runs: _Runs) -> Document:

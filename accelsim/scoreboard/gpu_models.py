@@ -44,8 +44,8 @@ _KINDS = {
 }
 #: Settings by the table's modes.
 _SETTINGS = {
-    mode: str(Setting(words, "fp32", "transformer"))
-    for mode, words in {"inf": "inference", "train": "training"}.items()
+    mode: str(Setting(name, "fp32", "transformer"))
+    for mode, name in {"inf": "inference", "train": "training"}.items()
 }
 LABEL_SCHEMA = schema("gpu_kernels/e2e_labels.csv")
 LIST_SCHEMA = schema("gpu_kernels/e2e_opgraphs.csv.gz")
@@ -158,11 +158,9 @@ def operator_runs(folder: DataFolder, wanted: set[str]) -> dict[str, Run] | None
     if wanted <= folder_runs.keys():
         return folder_runs
     shipped = DataFolder(data_root() / "calibration" / "published").table(LIST_SCHEMA)
-    return (
-        folder_runs
-        if shipped is None
-        else _runs(shipped, wanted - folder_runs.keys()) | folder_runs
-    )
+    if shipped is None:
+        return folder_runs
+    return _runs(shipped, wanted - folder_runs.keys()) | folder_runs
 
 
 def _descriptions(rows: Table) -> TextArray:
@@ -191,11 +189,11 @@ def _device_batches(
     is_known = np.isin(desc, list(runs))
     columns = (rows["model"], desc, rows["e2e_ms"] * 1e-3)
     models, names, measured_s = (column[is_of_device & is_known] for column in columns)
-    scored = (models, names, measured_s)
+    known = (models, names, measured_s)
     try:
         profile = gpu_of(device)
     except UnknownNameError as error:
-        yield refused_batch(device, *scored, device_refusal(error))
+        yield refused_batch(device, *known, device_refusal(error))
     else:
         device_runs = [runs[name] for name in names.tolist()]
         times = [(roofline_s(run.graph, profile) * run.repeat).sum() for run in device_runs]
@@ -206,7 +204,7 @@ def _device_batches(
         setting = np.array(
             [_SETTINGS[mode] for mode in rows["mode"][is_of_device & is_known].tolist()]
         )
-        yield MeasuredBatch(device, profile, *scored, line_s, predict, setting=setting)
+        yield MeasuredBatch(device, profile, *known, line_s, predict, setting=setting)
     models, names, measured_s = (column[is_of_device & ~is_known] for column in columns)
     yield refused_batch(device, models, names, measured_s, "no operator list")
 

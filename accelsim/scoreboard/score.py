@@ -129,8 +129,8 @@ def _check_folder(wanted: Sequence[Suite], folder: DataFolder, *, is_named: bool
     """
     for suite in wanted if is_named else ():
         if missing := _missing_files(suite, folder):
-            missing_in = f"{missing} in {str(folder.root)!r}, which has no such file."
-            raise InputError(f"suite {suite.name} needs {missing_in} {_LAYOUT}")
+            needed = f"suite {suite.name} needs {missing} in {str(folder.root)!r}"
+            raise InputError(f"{needed}, which has no such file. {_LAYOUT}")
     schemas = [schema for suite in wanted for schema in suite.tables]
     if schemas and not any(folder.has(schema) for schema in schemas):
         text = f"data = {str(folder.root)!r} has no table of any suite, such as {schemas[0].file}."

@@ -32,14 +32,9 @@ def held_out_mask(labels: Iterable[str], share: float = HELD_OUT_SHARE) -> BoolA
         share: Part of the shapes to keep, 0 to 1.
     """
     limit = round(share * _BUCKETS)
-    is_held_out: dict[str, bool] = {}
-    sides = [
-        is_held_out[label]
-        if label in is_held_out
-        else is_held_out.setdefault(label, _bucket(label) < limit)
-        for label in labels
-    ]
-    return np.array(sides, dtype=bool)
+    labels = list(labels)
+    is_held_out = {label: _bucket(label) < limit for label in set(labels)}
+    return np.array([is_held_out[label] for label in labels], dtype=bool)
 
 
 def _bucket(label: str) -> int:

@@ -91,14 +91,10 @@ def _with_relative(
     """
     if not isinstance(device, GpuProfile):
         return Choice("spec", parameters, note)
-    every_row = with_relative_surfaces(parameters, Board.of(device), as_fitted=as_fitted)
-    return Choice(
-        "spec",
-        every_row,
-        f"{note}; kernels after those of {', '.join(every_row.relatives)}"
-        if every_row.relatives
-        else note,
-    )
+    corrected = with_relative_surfaces(parameters, Board.of(device), as_fitted=as_fitted)
+    if corrected.relatives:
+        note += f"; kernels after those of {', '.join(corrected.relatives)}"
+    return Choice("spec", corrected, note)
 
 
 def _fitted(device: DeviceProfile) -> Choice:

@@ -148,8 +148,8 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class _GroupedAttention(nn.Module):
-    """Rotary places; several heads share keys and values (Ainslie et al., EMNLP 2023). Where it is
-    normed, queries and keys have a norm over all heads.
+    """Rotary positions; several heads share keys and values (Ainslie et al., EMNLP 2023). Where it
+    is normed, queries and keys have a norm over all heads.
     """
 
     def __init__(self, width: int, heads: int, kv_heads: int, *, normed: bool = False) -> None:
@@ -160,7 +160,6 @@ class _GroupedAttention(nn.Module):
         self.key, self.value = (
             nn.Linear(width, kv_heads * self.size, bias=False) for _ in range(2)
         )
-
         self.query_norm, self.key_norm = (
             RmsNorm(layer.out_features) if normed else nn.Identity()
             for layer in (self.query, self.key)

@@ -159,16 +159,11 @@ def fit_stage(
         ]
 
     solution = solve(residuals, centre, priors, _distinct(starts, centre))
-    fitted = _fitted(solution, names, prior)
+    fitted = prior
+    if solution.has_converged:
+        fitted = prior.with_values({name: solution.values[name] for name in names})
     issued = [_issued(cell, solution.values[issue], fitted) for issue, cell in eager]
     return StageFit(fitted, solution, issued)
-
-
-def _fitted(solution: Solution, names: Sequence[str], prior: GpuParameters) -> GpuParameters:
-    """Parameters with the values of a solution; as they were where it did not converge."""
-    if not solution.has_converged:
-        return prior
-    return prior.with_values({name: solution.values[name] for name in names})
 
 
 def _issued(cell: OperatorRows, issue_s: float, fitted: GpuParameters) -> IssuedCell:

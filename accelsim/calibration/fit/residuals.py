@@ -27,6 +27,7 @@ from accelsim.confidence.residual import (
 from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.condition import SLOT_POWERED, board_conditions
 from accelsim.frozen import frozen
+from accelsim.plain import grouped
 from accelsim.workloads.graph import BoolArray, FloatArray
 
 #: The 90th percentile of a normal distribution's absolute value, in standard deviations.
@@ -101,7 +102,7 @@ def family_parts(cell: OperatorRows, parameters: GpuParameters) -> list[FamilyPa
     parts = []
     for family, rows in family_rows(graph).items():
         kind, dtype = int(graph.kind[rows[0]]), int(graph.dtype[rows[0]])
-        cell_residuals = FamilyPart(
+        part = FamilyPart(
             chip_of(cell.device.name),
             conditions[0],
             family,
@@ -113,37 +114,35 @@ def family_parts(cell: OperatorRows, parameters: GpuParameters) -> list[FamilyPa
             graph.flop[rows],
             graph.bytes[rows],
         )
-        parts.append(cell_residuals)
+        parts.append(part)
     return parts
 
 
 def family_residuals(parts: Iterable[FamilyPart]) -> dict[str, FamilyResidual]:
     """Residuals of one device by family.
 
-    Every cell weighs the same in the spread; biases of cells are drawn toward those of the group's.
+    Every part weighs the same in the spread; biases of parts are drawn toward those of the group's.
     """
-    merged: dict[str, list[FamilyPart]] = {}
-    pooled: dict[str, list[float]] = {}
-    for cell in parts:
-        merged.setdefault(cell.family, []).append(cell)
-        pooled.setdefault(cell.group, []).extend(_squared_biases([cell]))
+    parts = list(parts)
+    by_group = grouped(parts, lambda part: part.group)
+    pooled = {group: _squared_biases(members) for group, members in by_group.items()}
     residuals = {}
-    for family, cells in merged.items():
-        group = pooled[cells[0].group]
-        sigma, long_sigma = row_sigmas(cells)
+    for family, members in grouped(parts, lambda part: part.family).items():
+        group = pooled[members[0].group]
+        sigma, long_sigma = row_sigmas(members)
         shared = sigma
         if group:
-            shared = np.sqrt(drawn(_squared_biases(cells), float(np.mean(group))))
-        shared = float(np.hypot(shared, _in_model(cells[0])))
-        residuals[family] = pooled_residual(cells, sigma, long_sigma, shared)
+            shared = np.sqrt(drawn(_squared_biases(members), float(np.mean(group))))
+        shared = float(np.hypot(shared, _in_model(members[0])))
+        residuals[family] = pooled_residual(members, sigma, long_sigma, shared)
     return of_enough_rows(residuals)
 
 
-def _in_model(cell: FamilyPart) -> float:
+def _in_model(part: FamilyPart) -> float:
     """What a kernel inside a model may be off from the same kernel in a measurement, beyond what
     measurements share.
     """
-    is_limited = cell.board == SLOT_POWERED and cell.group in _LIMITED_GROUPS
+    is_limited = part.board == SLOT_POWERED and part.group in _LIMITED_GROUPS
     return _RUN_LOG_SIGMA if is_limited else IN_MODEL_LOG_SIGMA
 
 
@@ -152,16 +151,16 @@ def of_enough_rows(residuals: Mapping[str, FamilyResidual]) -> dict[str, FamilyR
     return {family: entry for family, entry in residuals.items() if entry.rows >= _FEWEST_ROWS}
 
 
-def _squared_biases(cells: Iterable[FamilyPart]) -> list[float]:
-    """Of the cells with rows enough to have one."""
-    return [cell.bias**2 for cell in cells if len(cell) >= FEWEST_LONG]
+def _squared_biases(parts: Iterable[FamilyPart]) -> list[float]:
+    """Of the parts with rows enough to have one."""
+    return [part.bias**2 for part in parts if len(part) >= FEWEST_LONG]
 
 
 def pooled_residual(
-    cells: Sequence[FamilyPart], sigma: float, long_sigma: float, shared: float
+    parts: Sequence[FamilyPart], sigma: float, long_sigma: float, shared: float
 ) -> FamilyResidual:
     """Residuals of a family, of parts of it that weigh the same."""
-    residual = [cell.log_residual for cell in cells]
+    residual = [part.log_residual for part in parts]
     errors, weight = np.abs(np.expm1(-np.concatenate(residual))), cell_weight(residual)
     return FamilyResidual(
         rows=sum(map(len, residual)),
@@ -170,18 +169,18 @@ def pooled_residual(
         shared_log_sigma=shared,
         median_ape_fraction=quantile(errors, weight, 0.5),
         p90_ape_fraction=quantile(errors, weight, 0.9),
-        flop=size_range(np.concatenate([cell.flop for cell in cells])),
-        bytes=size_range(np.concatenate([cell.bytes for cell in cells])),
+        flop=size_range(np.concatenate([part.flop for part in parts])),
+        bytes=size_range(np.concatenate([part.bytes for part in parts])),
     )
 
 
-def row_sigmas(cells: Sequence[FamilyPart]) -> tuple[float, float]:
+def row_sigmas(parts: Sequence[FamilyPart]) -> tuple[float, float]:
     """Spread of a row, and of a long row: 90th percentiles over the normal's, every cell weighing
     the same.
     """
-    missed = np.abs(np.concatenate([cell.log_residual for cell in cells]))
-    weight = cell_weight([cell.log_residual for cell in cells])
-    long = np.concatenate([cell.is_long for cell in cells])
+    missed = np.abs(np.concatenate([part.log_residual for part in parts]))
+    weight = cell_weight([part.log_residual for part in parts])
+    long = np.concatenate([part.is_long for part in parts])
     sigma = quantile(missed, weight, 0.9) / P90
     return sigma, quantile(
         missed[long], weight[long], 0.9

@@ -146,14 +146,14 @@ class Session:
         try:
             with torch.no_grad(), tf32_products(torch, case.dtype == "tf32"):
                 replay, count = captured(torch.cuda, self._rotated(case))
-                time_and_energy = energy_of_graph(meter, replay, count)
+                reading = energy_of_graph(meter, replay, count)
         except Exception as error:  # noqa: BLE001  (the last resort: a line instead of a traceback)
             return _skipped(case, 0, f"{type(error).__name__}: {str(error)[:160]}")
         finally:
             _free(self.device)
-        if time_and_energy is None:
+        if reading is None:
             return _skipped(case, 0, "the board's meter could not be read")
-        time_s, energy_j = time_and_energy
+        time_s, energy_j = reading
         return Measurement(case, time_s, 0.0, 0, {"energy_j": energy_j}, row=captured_row(case))
 
     def _round(self, cases: Sequence[Case], number: int, pace: float, end: float) -> int:
