@@ -166,7 +166,7 @@ def generations() -> list[Reading]:
 
 
 def families() -> list[Reading]:
-    """One model of each family on a GPU and a CPU: finite, positive, bounded by the peak."""
+    """One model of each family on a GPU and a CPU: times are finite, energies above 0."""
     models = (
         "resnet-50",
         "mobilenet-v2",
@@ -225,7 +225,7 @@ def layer_loops() -> list[Reading]:
 
 
 def bandwidth() -> list[Reading]:
-    """TPU v1 with more and less memory bandwidth: MLP0, which it binds, follows; CNN0 does not."""
+    """TPU v1 with more and less memory bandwidth: MLP0, which it binds, follows."""
     device = catalog.device("tpu-v1")
     readings = []
     for factor in (0.25, 0.5, 1.5):
@@ -245,8 +245,8 @@ def bandwidth() -> list[Reading]:
 
 
 def bert_on_cpu() -> list[Reading]:
-    """Years of both phases of BERT-large's pretraining on one socket: the steps and batches of LAMB
-    (You et al. 2020, arXiv:1904.00962).
+    """Years of both phases of BERT-large's pretraining on one socket: batches of LAMB (You et al.
+    2020, arXiv:1904.00962), steps of NVIDIA's run of it (DeepLearningExamples, BERT).
     """
     total_s = 0.0
     for samples, tokens in ((7038 * 65536, 128), (1563 * 32768, 512)):

@@ -29,7 +29,7 @@ def problem(ways, *, power=None, quota=None):
 
 def least(asked):
     """Least cost over all choices of one way each."""
-    each = [np.flatnonzero(asked.task == part) for part in range(asked.task_count)]
+    each = [np.flatnonzero(asked.task == task) for task in range(asked.task_count)]
     costs = [
         asked.objective[list(chosen)].sum()
         for chosen in product(*each)
