@@ -129,7 +129,9 @@ def residual_maps(
     widths = [64 << stage for stage in stages]
     expansion = 1 if values["block"] == "basic" else 4
     outs = [expansion * width for width in widths]
-    strides = _strides(stages, in_last_block=stride_last_block)
+    strides = [1 + after - before for before, after in pairwise([0, *stages])]
+    if stride_last_block:
+        strides = [*strides[1:], 1]
     maps: dict[str, Tensor] = {}
     values |= {
         "places": [f"layer{stage + 1}.{index}" for stage, index in numbers],
@@ -141,12 +143,6 @@ def residual_maps(
     }
     write_network(b, x, network, maps=maps, **values)
     return [maps[f"map{stage}"] for stage in range(len(depths))]
-
-
-def _strides(stages: Sequence[int], *, in_last_block: bool) -> list[int]:
-    """Stride of each block: 2 in the first, or the last, of those before the next stage."""
-    strides = [1 + after - before for before, after in pairwise([0, *stages])]
-    return [*strides[1:], 1] if in_last_block else strides
 
 
 def _shortcuts(outs: Sequence[int], strides: Sequence[int]) -> list[list[str]]:

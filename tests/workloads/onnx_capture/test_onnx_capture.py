@@ -137,6 +137,12 @@ def test_operators_are_what_torch_has(case, tmp_path):
     assert graph.write_bytes.sum() > 0
 
 
+def test_factors_of_old_versions_are_an_attribute(tmp_path):
+    nodes = [node("Upsample", ["x"], ["y"], scales=[1.0, 1.0, 2.0, 3.0])]
+    path = networks.saved(tmp_path / "u.onnx", nodes, [("x", FLOAT, [1, 4, 5, 5])], {}, opset=7)
+    assert graph_of(accelsim.workload(str(path))).write_bytes.sum() == 4 * 4 * 10 * 15
+
+
 def test_weights_are_not_read(tmp_path):
     path = networks.residual(tmp_path / "w.onnx")
     large = networks.saved(

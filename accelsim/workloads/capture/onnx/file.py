@@ -117,8 +117,10 @@ def read_onnx(path: Path | str) -> OnnxGraph:
     except ImportError:
         raise MissingDependencyError("onnx", "onnx") from None
     try:
-        model = onnx.ModelProto.FromString(_structure(Path(path)))
-        return _model(model)
+        with open_plain(Path(path)) as stream:
+            size_bytes = os.fstat(stream.fileno()).st_size
+            structure = b"".join(_without_weights(stream, size_bytes, "model", 0))
+        return _model(onnx.ModelProto.FromString(structure))
     except DecodeError:
         raise ProfileError(str(path), [_NO_ONNX_FILE]) from None
     except ProfileError:
@@ -130,12 +132,6 @@ def read_onnx(path: Path | str) -> OnnxGraph:
 
 
 # -- the file without its weights
-
-
-def _structure(path: Path) -> bytes:
-    with open_plain(path) as stream:
-        size_bytes = os.fstat(stream.fileno()).st_size
-        return b"".join(_without_weights(stream, size_bytes, "model", 0))
 
 
 def _without_weights(stream: BinaryIO, end: int, message: str, depth: int) -> Iterator[bytes]:

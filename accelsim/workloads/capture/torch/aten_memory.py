@@ -210,16 +210,12 @@ _FLAT_POOLS = "avg_pool2d avg_pool3d max_pool2d_with_indices max_pool3d_with_ind
 _ADAPTIVE = "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d"
 
 
-def _rank(call: Call) -> int:
-    """Axes that a pool slides along: the number before the first "d" in its name."""
-    return int(call.name.partition("d_")[0].removesuffix("d")[-1])
-
-
 def _pool(call: Call, x: Operand, small: Operand) -> Kernel:
     """From the positions of x to those of a smaller tensor, by windows of the size that an argument
     says. Estimate: adaptive ones are of the mean size, input over output positions.
     """
-    rank = _rank(call)
+    # Axes that it slides along: the number before the first "d" in its name.
+    rank = int(call.name.partition("d_")[0].removesuffix("d")[-1])
     channels = x.shape[-rank - 1] if len(x.shape) > rank else 1
     batch = x.shape[0] if len(x.shape) == rank + 2 else 1
     positions, outputs = prod(x.shape[-rank:]), prod(small.shape[-rank:])

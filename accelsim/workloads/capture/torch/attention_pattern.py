@@ -143,7 +143,9 @@ def _reordered(rows: list[Row], leader: Sequence[int], merged: Mapping[int, Row]
     """Rows with the merged ones in place of their members; the same list where they would wait for
     each other.
     """
-    waits = _waits(rows, leader)
+    waits: dict[int, set[int]] = {number: set() for number in leader}
+    for number, row in zip(leader, rows, strict=True):
+        waits[number] |= {leader[source] for source in row.sources} - {number}
     try:
         order = _order(waits)
     except CycleError:
@@ -153,14 +155,6 @@ def _reordered(rows: list[Row], leader: Sequence[int], merged: Mapping[int, Row]
     for number, row in zip(order, result, strict=True):
         row.sources = {position[source] for source in waits[number]}
     return result
-
-
-def _waits(rows: Sequence[Row], leader: Sequence[int]) -> dict[int, set[int]]:
-    """Rows that each leader waits for, by leader."""
-    waits: dict[int, set[int]] = {number: set() for number in leader}
-    for number, row in zip(leader, rows, strict=True):
-        waits[number] |= {leader[source] for source in row.sources} - {number}
-    return waits
 
 
 def _order(waits: dict[int, set[int]]) -> list[int]:
