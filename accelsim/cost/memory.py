@@ -97,17 +97,9 @@ def live_bytes(graph: OperatorGraph) -> FloatArray:
     An output lives from the row that writes it to the last row that reads it; outputs nobody reads
     live to the end. Cache writes and views are not told apart.
     """
-    count = len(graph)
-    if count == 0:
-        return np.zeros(0)
-    last = np.full(count, -1, dtype=np.int64)
-    reader = graph.reader
-    np.maximum.at(last, graph.dependency, reader)
-    last[last < 0] = count - 1
-    change = np.zeros(count + 1)
-    change[:count] = graph.write_bytes
-    np.subtract.at(change, last + 1, graph.write_bytes)
-    return np.cumsum(change)[:count]
+    change = np.append(graph.write_bytes, 0.0)
+    np.subtract.at(change, graph.last_reader + 1, graph.write_bytes)
+    return np.cumsum(change)[:-1]
 
 
 def inference_footprint(

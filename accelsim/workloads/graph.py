@@ -174,6 +174,13 @@ class OperatorGraph:
         return np.repeat(np.arange(len(self)), np.diff(self.dependency_offset))
 
     @property
+    def last_reader(self) -> IntArray:
+        """The last row that waits for each row, shape (n,); the last of all where none does."""
+        last = np.full(len(self), -1, dtype=np.int64)
+        np.maximum.at(last, self.dependency, self.reader)
+        return np.where(last < 0, len(self) - 1, last)
+
+    @property
     def reader_count(self) -> IntArray:
         """Rows that wait for each row, shape (n,)."""
         return np.bincount(self.dependency, minlength=len(self))

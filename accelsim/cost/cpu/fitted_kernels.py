@@ -1,6 +1,6 @@
 """Kernel times fitted to one CPU's own measurements: each a sum of physical terms times
-non-negative
-coefficients (`kernel_terms.TERMS`), with the spread of shapes that the fit had not seen.
+non-negative coefficients (`kernel_terms.TERMS`), with the spread of shapes that the fit had not
+seen.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import numpy as np
 
 from accelsim.dtype import DTYPE_BYTES
 from accelsim.frozen import frozen
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, is_kind
+from accelsim.workloads.graph import FloatArray, OperatorGraph, is_kind
 from accelsim.workloads.operator import CONV_KINDS, DIMENSIONS, OperatorKind, Phase
 from accelsim.workloads.variant import Trait
 
@@ -205,19 +205,9 @@ def _output_bytes(graph: OperatorGraph) -> FloatArray:
     return np.where(in_place, 0.0, graph.write_bytes)
 
 
-def _last_readers(graph: OperatorGraph) -> IntArray:
-    """The last row that reads each row's output, shape (n,); the last of all where none does."""
-    count = len(graph)
-    last = np.full(count, -1, dtype=np.int64)
-    readers = graph.reader
-    np.maximum.at(last, graph.dependency, readers)
-    last[last < 0] = count - 1
-    return last
-
-
 def _blocks(graph: OperatorGraph, outputs: FloatArray) -> _Blocks:
     count = len(graph)
-    last_reader = _last_readers(graph)
+    last_reader = graph.last_reader
     copies: list[Sequence[int]] = [()] * count
     for row in np.flatnonzero(is_kind(graph.kind, CONV_KINDS)).tolist():
         operands = (graph.read_bytes[row], graph.weight_bytes[row], graph.write_bytes[row])

@@ -97,9 +97,8 @@ def systolic_cycles(
     """Stall-free cycles of one product on a rows x columns array, as SCALE-Sim counts them.
 
     OS: ceil(M/R) ceil(N/C) (K + R + C - 2); WS: ceil(K/R) ceil(N/C) (M + 2R + C - 2); IS: ceil(K/R)
-        ceil(M/C)
-    (N + 2R + C - 2). Samajdar et al., "A systematic methodology for characterizing scalability of
-    DNN accelerators using SCALE-Sim", ISPASS 2020.
+    ceil(M/C) (N + 2R + C - 2). Samajdar et al., "A systematic methodology for characterizing
+    scalability of DNN accelerators using SCALE-Sim", ISPASS 2020.
 
     Args:
         m: Output pixels, >= 0.
