@@ -119,7 +119,7 @@ class FittedKernels:
         count = min(self.thread_counts, key=lambda known: abs(np.log(known / threads)))
         products = product_counts(graph)
         graph, context = as_products(graph, context, products)
-        compiled = self._measured(count) if is_compiled else frozenset()
+        compiled = {kernel for kernel, _, known in self.fits if is_compiled and known == count}
         kernels = compiled_names(
             graph, kernel_names(graph, is_training=context.is_training), compiled
         )
@@ -186,10 +186,6 @@ class FittedKernels:
             np.where(fixed, parts, 0.0).sum(axis=1),
             sigma,
         )
-
-    def _measured(self, threads: int) -> frozenset[str]:
-        """Kernels that were measured on so many threads."""
-        return frozenset(kernel for kernel, _, measured in self.fits if measured == threads)
 
     def _fit(self, kernel: str, dtype: str, threads: int) -> KernelFit | None:
         """The kernel's own fit; where it was not measured that of fp32, or of what stands

@@ -37,7 +37,7 @@ _SIZES = np.array(
 _PARTS = 8
 #: A row's hash is multiplied by the golden ratio of 64 bits (Knuth, TAOCP 3, 6.4) and folded.
 _ODD, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
-#: What grows with it.
+#: Columns that grow with a side.
 _GROW = frozenset({"flop", "read_bytes", "write_bytes"})
 
 
