@@ -97,7 +97,7 @@ def _run(argv: list[str], program: str, command: str) -> None:
 
     if command:
         single_command(command)(args=argv, prog_name=program)
-    if " ".join(argv[:2]) in COMMANDS:  # a command of two argv
+    if " ".join(argv[:2]) in COMMANDS:  # a command of two words
         argv = [" ".join(argv[:2]), *argv[2:]]
     name = argv[0] if argv else ""
     is_run = name in COMMANDS or name == "--" or _COMPLETED in os.environ

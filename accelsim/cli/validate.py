@@ -106,16 +106,16 @@ def _check_files(options: ScoreOptions, *, force: bool) -> None:
     """
     from accelsim.files.output import check_output
 
-    paths = [] if options.rows is None else [options.rows]
+    if options.rows is not None:
+        check_output(options.rows, force=force)
     if options.publish is not None:
         try:
             options.publish.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = f"cannot be made a folder: {error.strerror}"
             raise OutputError(f"{str(options.publish)!r} {reason}. Give another.") from None
-        paths += [options.publish / name for name in _report_names()]
-    for path in paths:
-        check_output(path, force=force)
+        for name in _report_names():
+            check_output(options.publish / name, force=force)
 
 
 def _write_files(options: ScoreOptions, board: Scoreboard, scores: Values, *, force: bool) -> None:

@@ -232,7 +232,7 @@ def stack_words(stack: str, execution: str) -> str:
     return f"{stack} {execution}" if stack.partition("@")[0] == "pytorch" else stack
 
 
-#: Columns of every row.
+#: Columns of every row of an engine.
 ENGINE_COLUMNS = (
     "name",
     "versions",

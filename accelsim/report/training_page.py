@@ -235,7 +235,7 @@ def step_section(iteration: Iteration, tasks: Timeline) -> Section:
 
 
 def _of_category(tasks: Timeline, names: tuple[str, ...]) -> BoolArray:
-    return np.isin(np.array(tasks.categories)[tasks.category], names)
+    return np.isin(tasks.categories, names)[tasks.category]
 
 
 def _task_energy_j(iteration: Iteration, tasks: Timeline) -> FloatArray:

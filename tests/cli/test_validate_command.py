@@ -90,6 +90,13 @@ def test_wrong_names_are_usage_errors(refused, data):
     assert "not a folder" in refused("validate", "--data", data / "nowhere")
 
 
+def test_no_folder_is_made_for_a_report_where_rows_are_in_the_way(refused, data):
+    rows, new = data / "rows.csv", data / "new"
+    rows.touch()
+    assert "exists" in refused("validate", "gpu-models", "--rows", rows, "--publish", new)
+    assert not new.exists()
+
+
 def test_a_suite_whose_tables_do_not_ship_names_its_command(refused, monkeypatch):
     monkeypatch.delitem(_SUITES, "serving-tpot")
     said = refused("validate", "serving-tpot")
