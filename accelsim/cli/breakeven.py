@@ -113,7 +113,8 @@ def breakeven(
     if service.rate is not None:
         _emit_ways(output, model, rivals, demand, service)
         return
-    base = _option(model, rivals.reference or "a10", rivals.reference_usd, 0.0, batch, "reference")
+    reference_usd = 0.0 if rivals.rent else rivals.reference_usd
+    base = _option(model, rivals.reference or "a10", reference_usd, 0.0, batch, "reference")
     if rivals.rent:
         base = _rented(base, rivals)
     developed = (

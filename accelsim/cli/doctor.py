@@ -6,7 +6,6 @@ import os
 import platform
 import re
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import accelsim
@@ -46,13 +45,18 @@ def doctor(output: ResultWriter) -> None:
     from accelsim.catalog import workloads as workload_catalog
     from accelsim.files.datafile import data_root
 
+    problems, workload_count = _problems(), None
+    try:
+        workload_count = len(workload_catalog.workload_names())
+    except InputError as error:
+        problems.append(str(error))
     facts: Document = {
         "version": accelsim.__version__,
         "python": platform.python_version(),
         "system": platform.platform(),
         "data": str(data_root()),
         "devices_count": len(catalog.device_names()),
-        "workloads_count": len(workload_catalog.workload_names()),
+        "workloads_count": workload_count,
         "clusters_count": len(cluster_catalog.cluster_names()),
         "here": [
             {"device": device.name, "title": device.title}
@@ -61,7 +65,7 @@ def doctor(output: ResultWriter) -> None:
         "calibration": _calibration(),
         "variables": {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)},
         "extras": _extras(),
-        "problems": _problems(),
+        "problems": problems,
     }
     output.emit(facts, _view, rows=facts["extras"])
 
@@ -106,11 +110,6 @@ def _problems() -> list[str]:
     from accelsim.economics.price import PriceBook
 
     problems = [f"{path}: {problem}" for path, problem in catalog.device_file_problems()]
-    problems += [
-        f"{folder}: ACCELSIM_WORKLOAD_PATH names no folder there"
-        for folder in os.environ.get("ACCELSIM_WORKLOAD_PATH", "").split(os.pathsep)
-        if folder and not Path(folder).is_dir()
-    ]
     try:
         book = PriceBook.load()
     except InputError as error:
@@ -125,11 +124,12 @@ def _problems() -> list[str]:
 def _view(facts: Document) -> RenderableType:
     from rich.console import Group
 
+    from accelsim.quantity import say
     from accelsim.report.listing import Listing, pairs
 
     local = ", ".join(f"{device['device']} ({device['title']})" for device in facts["here"])
     counts = ", ".join(
-        f"{facts[f'{kind}_count']} {kind}" for kind in ("devices", "workloads", "clusters")
+        say(f"{{{kind}_count}} {kind}", facts) for kind in ("devices", "workloads", "clusters")
     )
     lines = [
         ("accelsim", f"{facts['version']}, Python {facts['python']}, {facts['system']}"),

@@ -174,11 +174,11 @@ def update_offers(
     of_devices = [offer for offer in cleaned.offers if offer.accelerator or offer.device]
     if not of_devices:
         remedy = "Give another catalogue with --from."
-        raise InvalidValueError("from", as_of or source, "prices of accelerators", remedy)
+        raise InvalidValueError("from", source, "prices of accelerators", remedy)
     undated = next((offer.offer_id for offer in of_devices if not offer.as_of), None)
     if undated is not None:
         allowed = f"the day on which {undated} was read"
-        raise InvalidValueError("as_of", as_of or source, allowed, "Add --as-of DATE.")
+        raise InvalidValueError("as_of", None, allowed, "Add --as-of DATE.")
     path = updates_folder() / f"{Path(source).resolve().stem}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, offers_csv(of_devices), force=True)

@@ -26,6 +26,12 @@ def test_the_reference_may_be_rented(run):
     assert let["volume"] < bought["volume"]
 
 
+def test_a_reference_that_is_rented_needs_no_price_to_buy_it(run, refused):
+    words = ("breakeven", "resnet-50", *CHIP, "--reference", "a10g")
+    assert "--reference-usd" in refused(*words)
+    assert run(*words, "--rent").code == 0
+
+
 def test_the_street_price_is_the_default(run):
     own, street = (
         run("breakeven", "resnet-50", "--reference", "t4", *CHIP, *more, "--format", "json").json[0]

@@ -19,6 +19,14 @@ def test_it_says_what_is_here(run, monkeypatch, tmp_path):
     assert "pip install" in run("doctor").out or all(one["installed"] for one in found["extras"])
 
 
+def test_a_folder_of_workloads_that_is_not_there_is_a_problem(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("ACCELSIM_WORKLOAD_PATH", str(tmp_path / "none"))
+    shown = run("doctor")
+    assert shown.code == 0
+    assert "unknown workloads" in shown.out
+    assert "Mend ACCELSIM_WORKLOAD_PATH" in shown.out
+
+
 @pytest.mark.parametrize(
     ("words", "offered"),
     [

@@ -60,7 +60,16 @@ def test_one_table_of_a_catalogue_is_enough(run, catalogue):
 
 def test_a_catalogue_without_a_date_is_refused(refused, catalogue):
     said = refused("offers", "update", "--from", str(catalogue))
+    assert "as_of is missing" in said
     assert "--as-of DATE" in said
+    assert not updates_folder().exists()
+
+
+def test_a_catalogue_without_accelerators_is_refused_by_its_name(refused, catalogue):
+    table = catalogue / "aws" / "vms.csv"
+    table.write_text(f"{HEAD}x9.large,,,2.0,4.0,0.09,us-east-1,\n", encoding="utf-8")
+    said = refused("offers", "update", "--from", str(table), "--as-of", "2026-11-20")
+    assert f"from = {str(table)!r}" in said
     assert not updates_folder().exists()
 
 
