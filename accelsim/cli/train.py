@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from accelsim.cli.entry import end_if_partial
 from accelsim.cli.result_writer import ResultWriter, with_handover
+from accelsim.economics.result import SECONDS_PER_HOUR
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.options import PriceChoice, RunOptions
 from accelsim.frozen import frozen
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from accelsim.report.page import Page
     from accelsim.simulation.timeline import Timeline
     from accelsim.training.estimate import TrainingEstimate
-
-_SECONDS_PER_HOUR = 3600.0
 
 
 @frozen
@@ -103,7 +102,7 @@ def train(
         check_output(trace, force=output.force)
     length = _length(amounts | of_length, most)
     limits = {
-        "deadline_s": most["deadline"] * _SECONDS_PER_HOUR if "deadline" in most else None,
+        "deadline_s": most["deadline"] * SECONDS_PER_HOUR if "deadline" in most else None,
         "budget_usd": most.get("budget"),
     }
     price = replace(price, offer=around.offer)

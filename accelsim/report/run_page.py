@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accelsim.cost.idle import idle_power_w
+from accelsim.economics.result import JOULES_PER_KWH
 from accelsim.quantity import say, size, watts
 from accelsim.report.curves import Curve, curves_section
 from accelsim.report.operators import OperatorRun, group_section, layers_of, roofline_section
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
     from accelsim.simulation.timeline import Timeline
 
-_JOULE_PER_KWH = 3.6e6
 #: What the answer is in sentences, of a run that fits and of one that does not.
 _ANSWER = (
     (
@@ -81,7 +81,7 @@ def run_page(
 def _decision(e: Estimate, lines: Sequence[tuple[str, str]]) -> Iterator[str]:
     """The answer in words: time, what limits it, energy and cost; or that it does not fit."""
     energy_j = e.energy_per_sample_j
-    kwh = None if energy_j is None else 1e3 * energy_j / _JOULE_PER_KWH
+    kwh = None if energy_j is None else 1e3 * energy_j / JOULES_PER_KWH
     values = {"limited by": "nothing known", **e.figures(), **dict(lines), "kwh": kwh}
     for form in _ANSWER if e.fits else _REFUSAL:
         yield say(form, values)

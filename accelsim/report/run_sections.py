@@ -12,8 +12,6 @@ from accelsim.quantity import say
 from accelsim.report.page import Section, figure, points
 from accelsim.report.parts import COLOURS, bars
 
-_SECONDS_PER_HOUR = 3600.0
-
 
 def knee_section(curve: Rows, knee: int | None) -> Section:
     """Throughput over latency along the batch, with the knee.
@@ -106,6 +104,7 @@ def _offered(device: str, rate_per_s: float | None, energy_j: float | None) -> I
     from accelsim.economics.carbon import carbon_kgco2e, grid_kgco2e_per_kwh, pue_ratio
     from accelsim.economics.offer import PRICE_KINDS
     from accelsim.economics.price import PriceBook
+    from accelsim.economics.result import usd_per_1000_inferences
 
     if not rate_per_s or "@" in device:
         return
@@ -123,7 +122,7 @@ def _offered(device: str, rate_per_s: float | None, energy_j: float | None) -> I
                 "device": device,
                 "offer": f"{offer.offer_id}, {kind.replace('_', ' ')}",
                 "usd_per_hour": hourly_usd,
-                "cost_usd": 1e3 * hourly_usd / (rate_per_s * _SECONDS_PER_HOUR),
+                "cost_usd": usd_per_1000_inferences(hourly_usd, rate_per_s),
                 "carbon_kgco2e": carbon,
                 "as_of": str(offer.as_of),
             }

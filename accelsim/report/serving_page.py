@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accelsim.economics.load_cost import LoadOption
+from accelsim.economics.result import SECONDS_PER_HOUR
 from accelsim.estimation.passes import run_passes
 from accelsim.estimation.simulate import simulated
 from accelsim.plain import Document, Values
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from accelsim.serving.result import ServingResult
     from accelsim.simulation.timeline import StepFunction
 
-_SECONDS_PER_HOUR = 3600.0
 _CLASSES = (
     "class=name | >priority | >requests | >meet the targets=slo_attainment_fraction? | "
     ">goodput=goodput_requests_per_s? | >first token, mean={ttft_s.mean?:s} | "
@@ -258,7 +258,7 @@ def _calculator(d: Values) -> Section | None:
     usd_per_1000 = d["cost_usd_per_1000_requests"]
     if not rate_per_s or not used or usd_per_1000 is None:
         return None
-    hourly_usd = usd_per_1000 / 1e3 * rate_per_s * _SECONDS_PER_HOUR / d["replicas"]
+    hourly_usd = usd_per_1000 / 1e3 * rate_per_s * SECONDS_PER_HOUR / d["replicas"]
     full_per_s = rate_per_s / used / d["replicas"]
     name, devices = f"replica of {d['device']}", d["plan"]["devices_per_replica"]
     text = say(

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from accelsim.economics.load_cost import LoadOption
+from accelsim.economics.result import SECONDS_PER_HOUR
 from accelsim.plain import Document, Rows, Values, grouped
 from accelsim.quantity import say
 from accelsim.report.calculator import calculator_section
@@ -35,7 +36,6 @@ _SIMULATED = (
 _REPLICA = "replica of {deployed} {precision} of {max_seqs} of {max_batch_tokens}"
 _COST = "cost_usd_per_million_tokens"
 _MOST_ROWS = 12
-_SECONDS_PER_HOUR = 3600.0
 
 
 def search_view(result: ServingSearch) -> RenderableType:
@@ -132,7 +132,7 @@ def _costs(simulated: Rows) -> Section | None:
         usd_per_million = row["simulated_usd_per_million_tokens"]
         if usd_per_million and row["simulated_tokens_per_s"]:
             rate_per_s = row["simulated_tokens_per_s"] / row["replicas"]
-            hourly_usd = usd_per_million / 1e6 * rate_per_s * _SECONDS_PER_HOUR
+            hourly_usd = usd_per_million / 1e6 * rate_per_s * SECONDS_PER_HOUR
             devices = round(row["devices"] / row["replicas"])
             options.append(LoadOption(say(_REPLICA, row), rate_per_s, hourly_usd, devices=devices))
     if not options:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accelsim.economics.load_cost import LoadOption
+from accelsim.economics.result import SECONDS_PER_HOUR
 from accelsim.plain import Values
 from accelsim.quantity import Writer, duration, say, size, usd, watts
 from accelsim.report.calculator import calculator_section
@@ -44,7 +45,6 @@ from accelsim.workloads.graph import BoolArray, FloatArray
 if TYPE_CHECKING:
     from accelsim.training.iteration import Iteration
 
-_SECONDS_PER_HOUR = 3600.0
 _AXES = ("iteration_s", "memory_bytes")
 _FORWARD, _BACKWARD = ("forward",), ("backward", "weight gradient")
 
@@ -160,7 +160,7 @@ def _costs(d: Values) -> Iterator[Section | None]:
     if not known_devices([device]):
         return
     if d["cost_usd"] is not None and rate_per_s:
-        hourly_usd = d["cost_usd"] / d["iteration_s"] * _SECONDS_PER_HOUR
+        hourly_usd = d["cost_usd"] / d["iteration_s"] * SECONDS_PER_HOUR
         option = LoadOption(f"{device_count:,} x {device}", rate_per_s, hourly_usd)
         text = (
             f"Copies of these {device_count:,} devices at this plan's rate; what joins the copies "
