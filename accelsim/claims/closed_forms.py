@@ -116,7 +116,7 @@ def flynn() -> list[Reading]:
 
 def dot_product() -> list[Reading]:
     """Products in parallel, then a tree of additions, as tasks that wait for each other: 1 + log2 n
-    steps (Brent, JACM 21(2), 1974).
+    steps (JaJa, An Introduction to Parallel Algorithms, 1992, section 2.1: balanced trees).
     """
     readings = []
     for count in (2, 16, 256):
