@@ -220,7 +220,7 @@ def _cheapest(layouts: Layouts, options: ServingOptions, paid: PriceChoice | Non
             usd_per_hour = search.usd_per_hour(fewest[0])
             best = _answer(search, "cheapest", usd_per_hour, bound, fewest[1])
     if best is None:
-        raise InvalidValueError("slo", options.slo, "targets that a layout meets")
+        raise InvalidValueError("slo", str(options.slo), "targets that a layout meets")
     return replace(best, simulations=count)
 
 

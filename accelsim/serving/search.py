@@ -442,7 +442,7 @@ def _meets(columns: Values, slo: SloTargets) -> BoolArray:
 def _nothing(columns: Values, grid: _Grid) -> InvalidValueError:
     least = {name: float(columns[name].min()) for name in ("tpot_s", "ttft_s")}
     allowed = f"TPOT of {least['tpot_s']:.3g} s and TTFT of {least['ttft_s']:.3g} s or more"
-    return InvalidValueError("slo", grid.options.slo, allowed, "Add devices or ranks.")
+    return InvalidValueError("slo", str(grid.options.slo), allowed, "Add devices or ranks.")
 
 
 def _front(columns: Values, meets: BoolArray) -> list[int]:

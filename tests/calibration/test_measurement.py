@@ -11,6 +11,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -101,7 +102,10 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    """What timers read."""
+    """What timers read; other programs take no core."""
+    undisturbed = SimpleNamespace(ru_nivcsw=0, ru_minflt=0)
+    usage = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda _: undisturbed)
+    monkeypatch.setattr(timing_module, "resource", usage)
     monkeypatch.setattr(timing_module, "time", clock := Clock())
     return clock
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 
@@ -16,6 +17,14 @@ from accelsim.cli.command_list import COMMANDS, help_page
 def command(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "accelsim.cli", *arguments]
     return subprocess.run(line, capture_output=True, text=True, timeout=600, check=False, **options)
+
+
+def test_the_package_runs_as_a_module(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["accelsim", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("accelsim", run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"accelsim {accelsim.__version__}\n"
 
 
 def test_version_and_help(run):
