@@ -37,7 +37,7 @@ from accelsim.serving.loads.requests import RequestColumns
 from accelsim.simulation.engine import Engine, TaskColumns
 from accelsim.training.candidates import CandidatePlans
 from accelsim.training.estimate import training_setup
-from accelsim.training.grid import candidate_groups, score_all
+from accelsim.training.grid import candidate_groups
 from accelsim.training.score import score
 from accelsim.training.setup import TrainingPlace
 from tools.scoreboard.serving_vidur import ATTENTION, LAYERS, LIMITS, RUNS, kernel_steps, requests
@@ -128,8 +128,8 @@ def drawn_plans(model: str, gpus: int, batch: int, seed: int):
 
 
 def score_drawn(drawn) -> None:
-    for plans in drawn:
-        score_all(*plans)
+    for setup, plans, counts in drawn:
+        score(setup, plans, counts, setup.units(plans), setup.costs())
 
 
 def searches() -> Iterator[Row]:

@@ -24,7 +24,8 @@ import accelsim
 from accelsim.estimation.options import run_options
 from accelsim.training.candidates import CandidatePlans
 from accelsim.training.estimate import training_setup
-from accelsim.training.grid import candidate_groups, score_all
+from accelsim.training.grid import candidate_groups
+from accelsim.training.score import score
 from accelsim.training.setup import TrainingPlace, TrainingSetup
 
 RUNS = 3
@@ -77,7 +78,8 @@ def plans(count: int) -> int:
     stages = every["pp"][rows]
     for stage in np.unique(stages):
         some = every.take(rows[stages == stage])
-        score_all(setup, some, BATCH // (some["dp"] * some["microbatch"]))
+        counts = BATCH // (some["dp"] * some["microbatch"])
+        score(setup, some, counts, setup.units(some), setup.costs())
     return count
 
 

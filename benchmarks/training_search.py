@@ -16,7 +16,7 @@ import numpy as np
 import accelsim
 from accelsim.estimation.options import run_options
 from accelsim.training.candidates import CandidatePlans
-from accelsim.training.grid import score_groups
+from accelsim.training.grid import GridScores
 from accelsim.training.place import training_setup
 from accelsim.training.plan import ParallelismPlan
 from accelsim.training.score import score
@@ -40,20 +40,16 @@ def gpt3():
     return training_setup("gpt3-175b", options, where)
 
 
-def scored_groups(setup):
-    found, counts = [], 0
-    for considered, _ in score_groups(setup, {}, None, found):
-        counts += considered
-    return found, counts
+def scored_plans(setup):
+    grid = GridScores()
+    grid.add_grid(setup, {})
+    return grid.joined(), grid.considered
 
 
-def joined(found):
-    """Plans of all groups as one set of columns, for several batches."""
-    columns = {
-        name: np.tile(np.concatenate([part.plans[name] for part in found]), BATCHES)
-        for name in found[0].plans.columns
-    }
-    counts = np.concatenate([part.microbatch_count for part in found])
+def repeated(plans):
+    """The plans for several batches, with their microbatches."""
+    columns = {name: np.tile(column, BATCHES) for name, column in plans.columns.items()}
+    counts = BATCH // (plans["dp"] * plans["microbatch"])
     return CandidatePlans(columns), np.concatenate([counts * (1 + i) for i in range(BATCHES)])
 
 
@@ -71,7 +67,7 @@ def trillion():
     run, seconds = cpu_s(lambda: simulate_iteration(setup, plan, 3072, record=True))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     print(
-        f"1T on 3,072 devices: {run.run.task_count:,} events, {seconds:.2f} s, {peak:,.0f} MB; "
+        f"1T on 3,072 devices: {len(run.run.timeline):,} events, {seconds:.2f} s, {peak:,.0f} MB; "
         f"an iteration takes {run.iteration_s:.1f} s"
     )
 
@@ -85,30 +81,21 @@ def main():
     )  # imports
     trillion()
     setup = gpt3()
-    (found, considered), seconds = cpu_s(lambda: scored_groups(setup))
-    valid = sum(len(part.plans) for part in found)
-    print(
-        f"GPT-3 175B on {DEVICES} devices: {considered:,} plans, {valid:,} valid, {seconds:.1f} s"
-    )
+    (scored, considered), seconds = cpu_s(lambda: scored_plans(setup))
+    valid = f"{len(scored):,} valid"
+    print(f"GPT-3 175B on {DEVICES} devices: {considered:,} plans, {valid}, {seconds:.1f} s")
 
-    plans, counts = joined(found)
+    plans, counts = repeated(scored.plans)
     costs, units = setup.costs(), setup.units(plans)
     _, seconds = cpu_s(lambda: score(setup, plans, counts, units, costs))
     print(f"scored with units priced: {len(plans) / seconds:,.0f} plans/s ({len(plans):,} plans)")
 
-    fitting = [
-        (part, row)
-        for part in found
-        for row in np.flatnonzero(part.scores.memory_bytes <= setup.capacity_bytes).tolist()
-    ]
-    picked = np.random.default_rng(0).permutation(len(fitting))[:size]
-    sample = [fitting[place] for place in picked.tolist()]
-    scores = np.array([part.scores.iteration_s[row] for part, row in sample])
-    simulated = np.array(
-        [simulate_iteration(setup, part.plans.plan(row), BATCH).iteration_s for part, row in sample]
-    )
-    ratio = simulated / scores
-    first = np.argsort(scores)[:8]
+    fitting = np.flatnonzero(scored.memory_bytes <= setup.capacity_bytes)
+    sample = scored.take(np.random.default_rng(0).permutation(fitting)[:size])
+    plans = map(sample.plans.plan, range(len(sample)))
+    simulated = np.array([simulate_iteration(setup, plan, BATCH).iteration_s for plan in plans])
+    ratio = simulated / sample.iteration_s
+    first = np.argsort(sample.iteration_s)[:8]
     chosen = simulated[first].min()
     low, middle, high = np.percentile(ratio, [5, 50, 95])
     print(
