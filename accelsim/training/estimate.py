@@ -299,7 +299,7 @@ def train(
     place = TrainingPlace(**{name: keywords.pop(name, None) for name in names})
     options, price = options_and_price(options, price, keywords)
     options = run_options(options, {"mode": "training"})
-    plan_fields = _plan_fields(plan)
+    plan_fields = _plan_fields(plan, search)
     setup = training_setup(workload, options, place, conditions, plan_fields.get("lora_rank"))
     if place.global_batch is None and options.shape.batch is None:
         batch = _least_batch(plan_fields, setup.device_count)
@@ -307,13 +307,9 @@ def train(
     check_effect(options.model, setup.run)
     cost = device_price(setup.run.device, price)
     if not search:
-        usual = {"recompute": setup.run.stack.recompute} | plan_fields
-        plan = plan_on(setup.device_count, usual)
+        plan = plan_on(setup.device_count, {"recompute": setup.run.stack.recompute} | plan_fields)
         check_model(plan, setup.run.workload, setup.run.seq_len)
         return _estimate(setup, plan, cost, length, check_memory, record)
-    if isinstance(plan, ParallelismPlan):
-        allowed = "words for the fields to keep, as a search changes the others"
-        raise InvalidValueError("plan", str(plan), allowed, 'Such as plan="tp=4,zero=1".')
     from accelsim.training.search import SearchRequest
     from accelsim.training.trainers import find_plan
 
@@ -334,9 +330,12 @@ def _search_notes(
         yield _FEWER.format(used.device_count, setup.device_count)
 
 
-def _plan_fields(plan: ParallelismPlan | str | None) -> Document:
-    """Fields that a plan names."""
+def _plan_fields(plan: ParallelismPlan | str | None, search: bool) -> Document:
+    """Fields that a plan names; a search takes them in words."""
     if isinstance(plan, ParallelismPlan):
+        if search:
+            allowed = "words for the fields to keep, as a search changes the others"
+            raise InvalidValueError("plan", str(plan), allowed, 'Such as plan="tp=4,zero=1".')
         return {spec.name: getattr(plan, spec.name) for spec in fields(plan)}
     return parse_plan(plan or "")
 

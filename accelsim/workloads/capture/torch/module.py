@@ -98,14 +98,8 @@ def capture(
     ]
     batch = batch_size(inputs, batch_dimension)
     forward, *step = [_captured_pass(run, inputs, batch, batch_dimension or 0) for run in runs]
-    model = CapturedModel(
-        forward,
-        step[0] if step else None,
-        rule,
-        policy,
-        *_parameter_counts(subject),
-        fused_attention=fused_attention,
-    )
+    trained, counts = step[0] if step else None, _parameter_counts(subject)
+    model = CapturedModel(forward, trained, rule, policy, *counts, fused_attention=fused_attention)
     title, default = name or label, PassShape(batch=forward.graph.batch)
     note = _unknown_note(runs)
     return Workload(title, title, "captured", None, None, default, captured=model, note=note)
