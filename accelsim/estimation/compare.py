@@ -292,7 +292,7 @@ class Comparison:
         return (
             *("workload", "device", "mode", "reason"),
             *(name for name in FIGURES if name not in {*classes, "operators"}),
-            *self.rows[0].beside(),
+            *(self.rows[0].beside() if self.rows else ()),
             *(f"{name}.{field.name}" for name, kind in classes.items() for field in fields(kind)),
             *("best", "tied", "near_best_probability"),
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,10 +65,12 @@ def curves_section(
         axes = {"yaxis": "y" if index < left else "y2"}
         line = {"line": {"shape": "hv", "color": COLOURS[index]}}
         traces.append(trace(curve.name, short(edges), shown, "lines", **line, **axes))
-        rows += [
-            {"quantity": curve.name, "from_s": time, "value": Cell(curve.write(value), value)}
-            for time, value in _changes(edges.tolist(), values.tolist())
-        ]
+        steps = zip(edges.tolist(), values.tolist(), strict=False)
+        # values that differ by rounding are equal
+        for _, equal in groupby(steps, key=lambda step: f"{step[1]:.9g}"):
+            time, value = next(equal)
+            cell = Cell(curve.write(value), value)
+            rows.append({"quantity": curve.name, "from_s": time, "value": cell})
     beside, right = (
         axis(", ".join(curve.name for curve in group), rangemode="tozero")
         for group in (curves[:left], curves[left:])
@@ -84,15 +87,6 @@ def curves_section(
     picture = figure(traces, xaxis=time, yaxis=beside, yaxis2=right)
     columns = "quantity | >from=from_s | >value"
     return Section.of(name, title, columns, rows, text, picture, most=len(rows))
-
-
-def _changes(times: Sequence[float], values: Sequence[float]) -> Iterator[tuple[float, float]]:
-    """Times from which a value is another than before."""
-    before = None
-    for time, value in zip(times, values, strict=False):
-        if value != before:
-            yield time, value
-        before = value
 
 
 def _resampled(steps: StepFunction, end_s: float) -> tuple[FloatArray, FloatArray]:

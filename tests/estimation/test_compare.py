@@ -42,6 +42,12 @@ def test_a_model_that_does_not_fit_says_how_much_is_missing():
     assert row.estimate.latency_s is None
 
 
+def test_nothing_compared_has_columns_and_no_rows():
+    empty = accelsim.compare([], [])
+    assert empty.rows == ()
+    assert {"workload", "device", "latency_s"} <= set(empty.columns)
+
+
 def test_frames_and_json_hold_all_rows():
     table = compare("resnet-50", ["t4", "zcu102"], modes=("training",), batch=2)
     frame = table.to_frame()

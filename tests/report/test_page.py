@@ -9,6 +9,7 @@ from hashlib import sha256
 from html.parser import HTMLParser
 from zlib import decompress
 
+import numpy as np
 import pytest
 
 import accelsim
@@ -17,6 +18,7 @@ from accelsim.errors import MissingDependencyError, OutputError
 from accelsim.estimation.compare import known_best
 from accelsim.files.formats import plain_values
 from accelsim.report.comparison_page import comparison_page
+from accelsim.report.curves import Curve, curves_section
 from accelsim.report.operators import OperatorRun
 from accelsim.report.page import (
     Cell,
@@ -31,6 +33,7 @@ from accelsim.report.page import (
 from accelsim.report.run_page import operator_frame, run_page
 from accelsim.report.serving_page import serving_page, step_runs
 from accelsim.report.training_page import step_section, training_page
+from accelsim.simulation.timeline import StepFunction
 
 HOSTILE = "<script>alert(1)</script>[bold]=1+1\x1b[31m"
 
@@ -300,3 +303,13 @@ def test_files_are_kept_and_missing_libraries_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "plotly.graph_objects", None)
     with pytest.raises(MissingDependencyError, match=r"accelsim\[report\]"):
         page_html(page)
+
+
+def test_a_curve_has_a_row_where_its_value_changes_by_more_than_rounding():
+    values = np.array([616.0, 616.0 + 1e-10, 70.0, 616.0])
+    steps = StepFunction(np.arange(4.0), values)
+    curve = Curve("power, W", steps, "{:.4g}".format)
+    rows = curves_section("power", "Power", [curve], 4.0, "Power").table.rows
+    assert [row[2] for row in rows] == [
+        Cell(text, value) for text, value in (("616", 616.0), ("70", 70.0), ("616", 616.0))
+    ]
