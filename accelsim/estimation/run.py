@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from accelsim import __version__
-from accelsim.catalog.engines import ServingEngine, Tokens, engine_of, front_end
 from accelsim.catalog.stacks import Stack, StackPath
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.memory import available_bytes
@@ -30,6 +29,7 @@ from accelsim.workloads.sharding import WHOLE, Shard
 from accelsim.workloads.training import Optimizer
 
 if TYPE_CHECKING:
+    from accelsim.catalog.engines import ServingEngine, Tokens
     from accelsim.estimation.learned import Learned
     from accelsim.hardware.cluster import Cluster
 
@@ -155,12 +155,20 @@ class ResolvedRun:
         Args:
             prompt_tokens: Of its prompt: a number, or an array of them.
         """
-        return 0.0 * prompt_tokens if self.engine is None else front_end().time_s(prompt_tokens)
+        if self.engine is None:
+            return 0.0 * prompt_tokens
+        from accelsim.catalog.engines import front_end
+
+        return front_end().time_s(prompt_tokens)
 
     @property
     def engine(self) -> ServingEngine | None:
         """The engine whose stack runs a model that generates tokens."""
-        return engine_of(self.stack.label) if self.workload.autoregressive else None
+        if not self.workload.autoregressive:
+            return None
+        from accelsim.catalog.engines import engine_of
+
+        return engine_of(self.stack.label)
 
     @property
     def parameters(self) -> Parameters | None:

@@ -11,7 +11,6 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from accelsim.catalog.engines import engine_names, engine_versions
 from accelsim.catalog.stacks import Stack
 from accelsim.confidence.quantiles import Z90
 from accelsim.dtype import PRECISIONS
@@ -250,6 +249,8 @@ ENGINE_COLUMNS = (
 
 def engine_rows(device: DeviceProfile) -> list[Document]:
     """What each version of each engine does by itself on one device."""
+    from accelsim.catalog.engines import engine_names, engine_versions
+
     rows = []
     for name in engine_names():
         for version in engine_versions(name):
