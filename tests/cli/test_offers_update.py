@@ -69,7 +69,7 @@ def test_a_catalogue_without_accelerators_is_refused_by_its_name(refused, catalo
     table = catalogue / "aws" / "vms.csv"
     table.write_text(f"{HEAD}x9.large,,,2.0,4.0,0.09,us-east-1,\n", encoding="utf-8")
     said = refused("offers", "update", "--from", str(table), "--as-of", "2026-11-20")
-    assert f"from = {str(table)!r}" in said
+    assert f"from = '{str(table)[:20]}" in said  # a long path is cut
     assert not updates_folder().exists()
 
 
