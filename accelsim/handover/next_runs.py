@@ -24,6 +24,7 @@ from accelsim.capacity.scenario import Scenario, Service, load_scenario
 from accelsim.catalog.devices import device
 from accelsim.catalog.workloads import workload
 from accelsim.confidence.next_run import Alternatives
+from accelsim.economics.result import SECONDS_PER_HOUR
 from accelsim.errors import InvalidValueError
 from accelsim.estimation.learned import read_learned
 from accelsim.frozen import frozen
@@ -217,7 +218,7 @@ def _run(scenario: Scenario, fleet: FleetAnswer) -> NextRun:
         line=line_of(alone),
         benchmark=_benchmark(scenario, assignment),
         run_s=_RUN_S,
-        cost_usd=hourly * _RUN_S / 3600.0,
+        cost_usd=hourly * _RUN_S / SECONDS_PER_HOUR,
     )
 
 

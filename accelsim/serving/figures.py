@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from accelsim import __version__
-from accelsim.economics.result import HOURS_PER_YEAR, SECONDS_PER_HOUR
+from accelsim.economics.result import JOULES_PER_KWH, SECONDS_PER_HOUR, SECONDS_PER_MONTH
 from accelsim.frozen import frozen
 from accelsim.plain import Document, Values
 from accelsim.serving.curves import load_curves, paid_s
@@ -30,8 +30,6 @@ from accelsim.serving.result import ServingResult
 from accelsim.serving.schedulers.base import Scheduler
 from accelsim.serving.trust import ServedRun
 from accelsim.workloads.graph import BoolArray, FloatArray, IntArray
-
-_JOULE_PER_KWH = 3.6e6
 
 
 @frozen(eq=False)
@@ -105,7 +103,7 @@ class _PoolFigures:
         energy_j, kgco2e_per_kwh = self.energy_j(period), self.pool.price.kgco2e_per_kwh
         if energy_j is None or kgco2e_per_kwh is None:
             return None
-        return energy_j / _JOULE_PER_KWH * kgco2e_per_kwh
+        return energy_j / JOULES_PER_KWH * kgco2e_per_kwh
 
 
 def _cache_tokens(plan: ReplicaPlan) -> Document:
@@ -379,7 +377,7 @@ def _energy_and_cost(pools: list[_PoolFigures], served: ServedPart) -> Document:
     steady_j = _total(pool.energy_j(pool.steady_part) for pool in pools)
     carbon_kgco2e = _total(pool.carbon_kgco2e(pool.steady_part) for pool in pools)
     requests = float(served.requests.sum())
-    months = served.seconds / SECONDS_PER_HOUR / (HOURS_PER_YEAR / 12)
+    months = served.seconds / SECONDS_PER_MONTH
     offers = dict.fromkeys(pool.pool.price.offer for pool in pools if pool.pool.price.offer)
     return {
         "energy_j": _total(pool.energy_j(pool.whole_run) for pool in pools),
@@ -390,7 +388,7 @@ def _energy_and_cost(pools: list[_PoolFigures], served: ServedPart) -> Document:
         "cost_usd_per_1000_requests": _per(usd, requests / 1e3),
         "offer": " + ".join(offers) or None,
         "cost_usd_per_month": _per(usd, months),
-        "energy_kwh_per_month": _per(steady_j, _JOULE_PER_KWH * months),
+        "energy_kwh_per_month": _per(steady_j, JOULES_PER_KWH * months),
         "carbon_kgco2e_per_month": _per(carbon_kgco2e, months),
     }
 

@@ -18,6 +18,7 @@ from accelsim.cost.memory import memory_short
 from accelsim.dtype import Dtype
 from accelsim.economics.carbon import carbon_kgco2e
 from accelsim.economics.device_price import DevicePrice, device_price
+from accelsim.economics.result import SECONDS_PER_HOUR
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.estimation.evidence import POWER_LOG_SIGMA, Evidence
 from accelsim.estimation.options import PriceChoice, RunOptions, options_and_price, run_options
@@ -427,7 +428,7 @@ def _rates(iteration: Iteration, price: DevicePrice) -> Document:
         "hardware_flop_per_s_per_device": per_device + iteration.again_flop * samples_per_s,
         "energy_j": energy,
         "average_power_w": None if energy is None else energy / seconds,
-        "cost_usd": None if usd is None else usd * setup.device_count * seconds / 3600.0,
+        "cost_usd": None if usd is None else usd * setup.device_count * seconds / SECONDS_PER_HOUR,
         "carbon_kgco2e": _carbon(setup, energy, price),
     }
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from accelsim.confidence.best import is_tie, near_best_probability
 from accelsim.cost.memory import memory_short
+from accelsim.economics.result import SECONDS_PER_HOUR
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.estimation.pareto import pareto_mask
 from accelsim.frozen import frozen
@@ -214,7 +215,7 @@ def _front(setup: TrainingSetup, fitting: ScoredPlans) -> IntArray:
 def _row(
     setup: TrainingSetup, run: Iteration, dynamic_j: float, usd_per_hour: float | None
 ) -> Document:
-    price = None if usd_per_hour is None else usd_per_hour * setup.device_count / 3600.0
+    price = None if usd_per_hour is None else usd_per_hour * setup.device_count / SECONDS_PER_HOUR
     return {
         "plan": str(run.plan),
         "iteration_s": run.iteration_s,
